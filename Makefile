@@ -1,0 +1,31 @@
+# make train   the main job on the embedded model      make test    all tests and the linter
+# make bench   the table of ratios                      make clean   the virtual environment
+
+PYTHON ?= python3
+VENV := .venv
+RUN := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(VENV)/bin/python
+# One thread: on the embedded model's small matrices a second one costs more than it brings.
+OMP_NUM_THREADS ?= 1
+ARGS ?=
+
+train: $(VENV)/ready
+	$(RUN) main.py --env-name babyai-goto --n-env 32 --e-len 8 $(ARGS)
+
+test: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(RUN) -m pytest -q tests $(ARGS)
+
+bench: $(VENV)/ready
+	$(RUN) -m benchmarks.run $(ARGS)
+
+$(VENV)/ready: requirements.txt Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet torch==2.13.0
+	$(VENV)/bin/pip install --quiet -r requirements.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV)
+
+.PHONY: train test bench clean

@@ -1,0 +1,48 @@
+"""An environment that can be checked by hand: say the colour that is shown.
+
+Each turn shows a colour; the right word pays 1 / turns, and the episode is a success when every
+word was right. For tests, long runs and as the shortest example of a new environment.
+"""
+
+from envs.actions import FAMILIES
+from envs.text_env import TextEnv
+
+
+class Toy(TextEnv):
+    """`turns` colours, one after the other; a wrong word costs only its share of the return."""
+
+    family = "toy"
+
+    def __init__(
+        self,
+        format_penalty: float = 0.1,
+        max_episode_steps: int | None = None,
+        binary_reward: bool = False,
+        turns: int = 4,
+    ):
+        limit = turns + 1 if max_episode_steps is None else max_episode_steps
+        super().__init__(limit, binary_reward, format_penalty)
+        self.turns = turns
+
+    def _start(self) -> str:
+        colours = FAMILIES[self.family].actions[1:]  # all but "pass"
+        self.shown = [colours[k] for k in self.np_random.integers(len(colours), size=self.turns)]
+        self.right = 0
+        return self._text(0)
+
+    def _act(self, action: str) -> tuple[str, float, bool, bool]:
+        right = action == self.shown[self.steps]
+        self.right += right
+        over = self.steps + 1 == self.turns
+        success = over and self.right == self.turns
+        return self._text(self.steps + 1), right / self.turns, over, success
+
+    def _text(self, turn: int) -> str:
+        return f"The colour is {self.shown[turn]}." if turn < self.turns else "No colour is left."
+
+    def episode_metrics(self) -> dict[str, float]:
+        return {"right": self.right / self.turns}
+
+    def system_prompt(self) -> str:
+        words = ", ".join(FAMILIES[self.family].actions)
+        return f"You are shown one colour at a time. Say its name. Your actions are: {words}."

@@ -1,0 +1,219 @@
+"""PPO for LLM agents that act over hundreds of turns: the algorithm at a glance.
+
+    python main.py --env-name babyai-goto --n-env 32 --e-len 8
+
+A turn (prompt, sampled response, environment step) is one training sample; a batch is exactly
+E turns of each of N environments. What each verb does is in the file that its object comes from.
+"""
+
+import sys
+import traceback
+from functools import partial
+from pathlib import Path
+
+import torch
+
+import memory
+from arguments import get_args
+from envs import make_env
+from envs.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
+from memory.chat import make_render
+from ppo.agent import Agent
+from ppo.checkpoint import load_checkpoint, prepare_run_dir, save_checkpoint, save_model
+from ppo.engine import TransformersEngine
+from ppo.evaluation import Panel
+from ppo.gae import dual_discount_gae
+from ppo.kl import KLPenalty
+from ppo.logger import Logger, Timer
+from ppo.model import ActorCritic, Reference, load_lm
+from ppo.warmup import warm_up_critic
+from storage.episodes import Episodes
+from storage.rollout import RolloutStorage
+from storage.trajectory import write_turns
+
+
+def collect(envs, memories, engine, render, rollouts):
+    """Fill `rollouts`: nobody waits for the slowest response or environment."""
+    for i, mem in enumerate(memories):
+        engine.submit(i, render(mem.messages()))
+    while not rollouts.full:
+        for i, response in engine.step():  # responses that are complete
+            rollouts.act(i, response)
+            envs.send(i, response.text)
+        for i, step in envs.poll(wait=engine.idle):  # environments that answered
+            rollouts.insert(i, step)
+            memories[i].update(step)
+            if step.truncated:
+                rollouts.limit(i, render(memories[i].messages()))
+            if step.first is not None:
+                memories[i].reset(step.first)
+            prompt = render(memories[i].messages())
+            engine.submit(i, prompt) if rollouts.wants(i) else rollouts.finish(i, prompt)
+
+
+def main(args):
+    torch.manual_seed(args.seed)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    lm, tokenizer, ends = load_lm(args.model, device)
+    actor_critic = ActorCritic(lm, args.critic_layers, args.temperature or 1, args.value_grad_trunk)
+    actor_critic.to(device)
+    reference = Reference(lm, args.temperature or 1)
+    engine = TransformersEngine(tokenizer, ends, args.response_limit, args.temperature)
+    render = make_render(tokenizer, args.prompt_limit)
+    agent = make_agent(args, actor_critic)
+    kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
+    estimator = partial(
+        dual_discount_gae,
+        gamma_step=args.gamma_step,
+        lam_step=args.lam_step,
+        gamma_token=args.gamma_token,
+        lam_token=args.lam_token,
+    )
+    start = resume(args, actor_critic, agent, kl) if args.resume else 0
+    seed = args.seed + start  # a resumed run begins new episodes
+    envs = make_envs(args, [EpisodeSeeds(seed, 0, i) for i in range(args.n_env)])
+    memories = start_memories(args, envs)
+    render(memories[0].messages())  # a prompt limit that is too small shows before anything is written
+    run = prepare_run_dir(args)
+    logger, timer = Logger(run, start, args.num_updates), Timer()
+    describe(args, run, actor_critic, logger)
+
+    def evaluate(update):
+        n = min(args.n_env, args.eval_episodes)
+        panel_envs = make_envs(args, [PanelSeeds(i, n, args.eval_episodes) for i in range(n)])
+        panel = Panel(args.eval_episodes, n)
+        engine.reseed(0)  # the same panel and the same sampling noise in every run
+        with timer("eval"):
+            collect(panel_envs, start_memories(args, panel_envs), engine, render, panel)
+        panel_envs.close()
+        logger.evaluation(update, panel.summary() | timer.lap())
+
+    engine.push_weights(actor_critic)
+    if args.eval_only:
+        evaluate(start)
+        return
+    episodes = Episodes(args.n_env)
+    if start == 0 and args.w_epoch > 0:
+        rollouts = RolloutStorage(args.w_epoch * args.e_len, args.n_env, args.token_budget, episodes, device)
+        engine.reseed(1, args.seed)
+        with timer("collect"):
+            collect(envs, memories, engine, render, rollouts)
+        with timer("warmup"):
+            figures = warm_up_critic(
+                agent, rollouts, estimator, args.w_iter, args.w_fraction, args.w_lr,
+                args.use_proper_time_limits,
+            )  # fmt: skip
+        logger.warmup(figures | timer.lap())
+
+    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, episodes, device)
+    for update in range(start, args.num_updates):
+        engine.push_weights(actor_critic)
+        if args.eval_interval and update % args.eval_interval == 0:
+            evaluate(update)
+        engine.reseed(2, args.seed, update)
+        with timer("collect"):
+            collect(envs, memories, engine, render, rollouts)
+        with timer("score"):
+            rollouts.score(actor_critic, reference)
+            rollouts.penalise_kl(kl)
+            rollouts.compute_returns(estimator, args.use_proper_time_limits)
+        metrics = rollouts.metrics()
+        with timer("update"):
+            if args.lr_schedule == "linear":
+                agent.scale_lr(1 - update / args.num_updates)
+            metrics |= agent.update(rollouts)
+        kl.update(metrics["kl/ref"], args.n_env * args.e_len)
+        metrics |= {"turns": (update + 1) * args.n_env * args.e_len, "kl/coef": kl.coef}
+        logger.write(update, metrics | timer.lap())
+        write_turns(run, update, rollouts, tokenizer, args.log_envs)
+        rollouts.after_update()
+        if (update + 1) % args.save_interval == 0 or update + 1 == args.num_updates:
+            save(run, update + 1, actor_critic, agent, kl, tokenizer)
+
+    engine.push_weights(actor_critic)
+    evaluate(args.num_updates)
+    logger.say(f"trained model: {run / 'model'}")
+    logger.close()
+    envs.close()
+
+
+def make_envs(args, seeds):
+    make = partial(
+        make_env,
+        args.env_name,
+        format_penalty=args.format_penalty,
+        max_episode_steps=args.max_episode_steps,
+    )
+    return VecEnv(make, seeds, args.env_workers)
+
+
+def start_memories(args, envs):
+    memories = [memory.make(args.memory, args.memory_length) for _ in range(envs.n_env)]
+    for mem, first in zip(memories, envs.reset(), strict=True):
+        mem.reset(first)
+    return memories
+
+
+def make_agent(args, actor_critic):
+    return Agent(
+        actor_critic,
+        lr=args.lr,
+        critic_lr=args.critic_lr,
+        clip=args.clip,
+        value_clip=args.value_clip,
+        first_token_weight=args.first_token_weight,
+        entropy_coef=args.entropy_coef,
+        max_grad_norm=args.max_grad_norm,
+        ppo_epoch=args.ppo_epoch,
+        minibatch=args.minibatch,
+        generator=torch.Generator().manual_seed(args.seed),
+    )
+
+
+def save(run, update, actor_critic, agent, kl, tokenizer):
+    """Training state and the plain model. Environments start new episodes on resume."""
+    state = dict(
+        update=update,
+        actor_critic=actor_critic.state_dict(),
+        optimizer=agent.optimizer.state_dict(),
+        generator=agent.generator.get_state(),
+        kl_coef=kl.coef,
+    )
+    save_checkpoint(run, state)
+    save_model(run, actor_critic.lm, tokenizer)
+
+
+def resume(args, actor_critic, agent, kl) -> int:
+    """Load the newest checkpoint of the run; returns the number of updates it has seen."""
+    state = load_checkpoint(args.resume)
+    actor_critic.load_state_dict(state["actor_critic"])
+    agent.optimizer.load_state_dict(state["optimizer"])
+    agent.generator.set_state(state["generator"])
+    kl.coef = state["kl_coef"]
+    return state["update"]
+
+
+def describe(args, run, actor_critic, logger):
+    """What this run is, before it starts."""
+    count = sum(p.numel() for p in actor_critic.parameters()) / 1e6
+    names = "n_env e_len num_updates minibatch ppo_epoch lr critic_lr critic_layers w_epoch w_iter"
+    names += " memory_length prompt_limit response_limit value_clip seed"
+    logger.say(f"{args.env_name}, {args.model} ({count:.2f} M parameters with the critic), {run}")
+    logger.say("  " + "  ".join(f"{name} {getattr(args, name)}" for name in names.split()))
+
+
+def ours(error: ValueError) -> bool:
+    """Raised by a check of this project, not from inside a library: then one line says it all."""
+    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
+    root = Path(__file__).resolve().parent
+    return raised_in.is_relative_to(root) and "site-packages" not in raised_in.parts
+
+
+if __name__ == "__main__":
+    try:
+        main(get_args())
+    except ValueError as error:
+        if not ours(error):
+            raise
+        print(f"main.py: error: {error}", file=sys.stderr)
+        sys.exit(2)

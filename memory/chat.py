@@ -1,0 +1,64 @@
+"""From chat messages to prompt ids, within the prompt limit.
+
+The tokenizer is passed in: nothing here imports torch or transformers. A prompt that is too long
+loses its oldest history turns, never the system message, the current observation or the generation
+prompt. A known trap is left to whoever picks the model: some templates (Qwen3's) strip reasoning
+between <think> tags from earlier assistant messages, so the model would not see what it thought.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FIRST_TRY = 8  # history turns; most memories are shorter, their prompts are tokenised once
+
+
+@dataclass(frozen=True)
+class Prompt:
+    ids: list[int]
+    overflow: bool  # history was dropped to keep the prompt limit
+
+
+def make_render(tokenizer, prompt_limit: int) -> Callable[[list[dict]], Prompt]:
+    """Return `render(messages) -> Prompt` of at most `prompt_limit` tokens.
+
+    ValueError: the tokenizer has no chat template; a prompt is too long even without history.
+    """
+    if getattr(tokenizer, "chat_template", None) is None:
+        name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+        raise ValueError(f"the tokenizer {name!r} has no chat template; use an instruct model")
+
+    def tokenise(messages: list[dict]) -> list[int]:
+        # The template writes its own special tokens (also the first), so none are added here.
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def render(messages: list[dict]) -> Prompt:
+        start = 1 if messages[0]["role"] == "system" else 0
+        system, rest = messages[:start], messages[start:]  # rest: history, then the question
+        turns = len(rest) // 2
+        n, ids = _most_turns(lambda n: tokenise(system + rest[-2 * n - 1 :]), turns, prompt_limit)
+        return Prompt(ids, overflow=n < turns)
+
+    return render
+
+
+def _most_turns(tokenise: Callable[[int], list[int]], turns: int, limit: int) -> tuple[int, list]:
+    """The largest n <= turns for which tokenise(n) keeps the limit, and its ids.
+
+    Doubling, then bisection: the work is in proportion to the limit, not to the whole history.
+    """
+    fits, best, at_most, n = -1, [], turns, min(turns, FIRST_TRY)
+    while fits < at_most:
+        ids = tokenise(n)
+        if len(ids) <= limit:
+            fits, best = n, ids
+        else:
+            at_most = n - 1
+        growing = at_most == turns  # nothing was too long yet
+        n = min(turns, 2 * n) if growing else (fits + at_most + 1) // 2
+    if fits < 0:
+        raise ValueError(
+            f"prompt limit {limit} is below the system prompt and the current observation "
+            f"({len(ids)} tokens); raise --prompt-limit"
+        )
+    return fits, best

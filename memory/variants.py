@@ -1,0 +1,38 @@
+"""Other memories to compare the window with: actions without reasoning, a history that is cleared
+from time to time, and the whole episode.
+
+Each changes one thing of `WindowMemory`, to which the messages and their order belong.
+"""
+
+from collections import deque
+
+from memory.window import WindowMemory
+
+
+class ActionMemory(WindowMemory):
+    """The last n turns with the executed actions only: reasoning is never shown again."""
+
+    def remembered(self, step) -> str:
+        return f"ACTION: {step.action}"
+
+
+class PeriodicMemory(WindowMemory):
+    """A history that grows and is cleared every n turns: turn t shows the last t mod n turns."""
+
+    def __init__(self, length: int):
+        if length < 1:
+            raise ValueError(f"memory length must be >= 1 for a periodic memory, got {length}")
+        super().__init__(length)
+
+    def update(self, step) -> None:
+        super().update(step)
+        if len(self.turns) == self.length:
+            self.turns.clear()
+
+
+class FullMemory(WindowMemory):
+    """All turns of the episode, whatever n is; the prompt limit drops the oldest."""
+
+    def __init__(self, length: int):
+        super().__init__(length)
+        self.turns = deque()

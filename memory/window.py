@@ -1,0 +1,40 @@
+"""The paper's memory: the last n turns, each with its observation, reasoning and action.
+
+`messages()` is the prompt of the next turn: the system message, the kept turns from old to new,
+the current observation. When an episode has ended and before `reset`, that is the prompt at its
+final observation. Memory use is constant: older turns are forgotten, not only hidden.
+"""
+
+from collections import deque
+
+
+class WindowMemory:
+    """The last n = `length` turns; with n = 0 only the current observation."""
+
+    def __init__(self, length: int):
+        self.length = length
+        self.turns = deque(maxlen=length)  # (user text, assistant text)
+        self.observation = None
+
+    def reset(self, observation) -> None:
+        """Begin an episode: nothing of the last one is remembered."""
+        self.turns.clear()
+        self.observation = observation
+
+    def update(self, step) -> None:
+        """Remember a turn and the observation that followed it."""
+        self.turns.append((f"Observation:\n{self.observation.kept}", self.remembered(step)))
+        self.observation = step.observation
+
+    def remembered(self, step) -> str:
+        """What is kept of the agent's own words."""
+        return step.said
+
+    def messages(self) -> list[dict[str, str]]:
+        now = self.observation
+        messages = [{"role": "system", "content": now.system}]
+        for observed, said in self.turns:
+            messages.append({"role": "user", "content": observed})
+            messages.append({"role": "assistant", "content": said})
+        question = f"Current Observation:\n{now.text}\n\n{now.instruction}"
+        return [*messages, {"role": "user", "content": question}]

@@ -1,0 +1,157 @@
+"""Generation: the Engine contract, and an engine on plain transformers.
+
+Token ids in, token ids out. `submit(i, prompt)` queues a prompt for slot i, `step()` returns the
+responses that are complete, `push_weights(actor_critic)` takes over the trainer's weights. What an
+engine samples depends on (seed, slot, number of the slot's prompt since `reseed`) alone, not on
+what else is in the batch. It knows nothing of templates, environments or rewards.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+
+@dataclass(frozen=True)
+class Response:
+    """What was sampled for a prompt; what was sampled is what is trained on."""
+
+    prompt: object  # as submitted, with .ids
+    ids: list[int]  # end-of-turn token included
+    logps: list[float]  # at the sampling temperature, over the full vocabulary
+    text: str
+    pieces: list[str]  # the text of each token
+    truncated: bool  # by the response limit
+
+
+class Engine:
+    """temperature 0 is greedy. ends: ids that end a response."""
+
+    def __init__(self, tokenizer, ends: set[int], response_limit: int, temperature: float):
+        self.tokenizer, self.ends = tokenizer, ends
+        self.response_limit, self.temperature = response_limit, temperature
+        self.pieces: dict[int, str] = {}  # text of each token seen so far
+        self.reseed(0)
+
+    def reseed(self, *seed: int) -> None:
+        """Start new random streams: call it before each collection."""
+        self.seed, self.count = seed, Counter()
+
+    def next_seed(self, slot: int) -> np.random.SeedSequence:
+        """The seed of the slot's next response."""
+        self.count[slot] += 1
+        return np.random.SeedSequence([*self.seed, slot, self.count[slot]])
+
+    def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        for token in set(ids) - self.pieces.keys():
+            self.pieces[token] = self.tokenizer.decode([token])
+        pieces = [self.pieces[token] for token in ids]
+        return Response(prompt, ids, logps, text, pieces, truncated=ids[-1] not in self.ends)
+
+    def submit(self, slot: int, prompt) -> None:
+        raise NotImplementedError
+
+    def step(self) -> list[tuple[int, Response]]:
+        raise NotImplementedError
+
+    def push_weights(self, actor_critic) -> None:
+        raise NotImplementedError
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is queued or running."""
+        raise NotImplementedError
+
+
+class TransformersEngine(Engine):
+    """Lock-step batches through the trainer's own module: no copy of the weights.
+
+    Prompts are padded on the left so that all rows grow at the same end; rows that are complete
+    leave the batch when they are half of it.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.queue: list[tuple[int, object, np.random.Generator]] = []
+
+    @property
+    def idle(self) -> bool:
+        return not self.queue
+
+    def submit(self, slot: int, prompt) -> None:
+        self.queue.append((slot, prompt, np.random.default_rng(self.next_seed(slot))))
+
+    def push_weights(self, actor_critic) -> None:
+        self.lm = actor_critic.lm
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[int, Response]]:
+        queue, self.queue = self.queue, []
+        if not queue:
+            return []
+        ids, logps = self._generate([p.ids for _, p, _ in queue], [rng for _, _, rng in queue])
+        return [
+            (slot, self.response(prompt, ids[b], logps[b]))
+            for b, (slot, prompt, _) in enumerate(queue)
+        ]
+
+    def _generate(self, prompts: list[list[int]], rngs: list[np.random.Generator]):
+        """Sampled ids and log-probs per prompt, ragged."""
+        out_ids, out_logps = [[] for _ in prompts], [[] for _ in prompts]
+        rows = list(range(len(prompts)))  # the prompt that each row of the batch belongs to
+        inputs, mask = _pad_left(prompts, self.lm.device)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        cache = DynamicCache(config=self.lm.config)
+        for _ in range(self.response_limit):
+            logits = self.lm(
+                input_ids=inputs,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits[:, -1]  # (B, V)
+            tokens, logps = sample(logits, self.temperature, [rngs[row] for row in rows])
+            for row, token, logp in zip(rows, tokens.tolist(), logps.tolist(), strict=True):
+                if not out_ids[row] or out_ids[row][-1] not in self.ends:
+                    out_ids[row].append(token)
+                    out_logps[row].append(logp)
+            alive = [b for b, row in enumerate(rows) if out_ids[row][-1] not in self.ends]
+            if not alive:
+                break
+            inputs, positions = tokens.unsqueeze(-1), positions[:, -1:] + 1
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
+            if len(alive) <= len(rows) // 2:
+                keep = torch.tensor(alive, device=inputs.device)
+                inputs, positions, mask = inputs[keep], positions[keep], mask[keep]
+                cache.batch_select_indices(keep)
+                rows = [rows[b] for b in alive]
+        return out_ids, out_logps
+
+
+def _pad_left(prompts: list[list[int]], device) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts], device=device)
+    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
+    return ids, mask
+
+
+def sample(logits: Tensor, temperature: float, rngs: list[np.random.Generator]):
+    """One token per row of logits (B, V), by inverting the row's distribution function at a
+    uniform number of the row's own generator. Returns tokens and log-probs, both (B,).
+
+    Greedy (temperature 0) reports log-probs at temperature 1.
+    """
+    logps = (logits.float() / (temperature or 1.0)).log_softmax(-1)
+    if temperature == 0:
+        tokens = logits.argmax(-1)
+    else:
+        cdf = logps.double().exp().cumsum(-1)  # (B, V)
+        uniform = torch.tensor([rng.random() for rng in rngs], device=cdf.device).double()
+        tokens = torch.searchsorted(cdf, (uniform * cdf[:, -1]).unsqueeze(-1), right=True)
+        tokens = tokens.squeeze(-1).clamp(max=logits.shape[-1] - 1)
+    return tokens, logps.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

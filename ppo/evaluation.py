@@ -1,0 +1,64 @@
+"""The evaluation panel: a fixed set of seeded episodes, the same for every run.
+
+`Panel` stands in the place of the RolloutStorage in `collect` and keeps only how episodes ended.
+Environment i plays episodes i, i + n_env, ... of the panel and is done when they are.
+"""
+
+import math
+
+from storage.episodes import Episodes
+
+
+class Panel:
+    """Collects exactly `episodes` episodes over n_env environments."""
+
+    def __init__(self, episodes: int, n_env: int):
+        self.left = [len(range(i, episodes, n_env)) for i in range(n_env)]
+        self.done = [False] * n_env
+        self.record = Episodes(n_env, window=None)
+        self.valid: list[bool] = []
+
+    @property
+    def full(self) -> bool:
+        return all(self.done)
+
+    def act(self, n: int, response) -> None:
+        pass
+
+    def insert(self, n: int, step) -> None:
+        self.record.insert(n, step)
+        self.valid.append(step.valid)
+        self.left[n] -= step.done
+
+    def wants(self, n: int) -> bool:
+        return self.left[n] > 0
+
+    def limit(self, n: int, prompt) -> None:
+        pass
+
+    def finish(self, n: int, prompt) -> None:
+        self.done[n] = True
+
+    def summary(self) -> dict[str, float]:
+        """eval/*: success with its Wilson interval, return with its standard error, and more."""
+        episodes = self.record.finished
+        count, wins = len(episodes), sum(episode.success for episode in episodes)
+        low, high = wilson_interval(wins, count)
+        means = self.record.means()
+        variance = sum((e.ret - means["return"]) ** 2 for e in episodes) / max(1, count - 1)
+        return {f"eval/{name}": mean for name, mean in means.items()} | {
+            "eval/success_low": low,
+            "eval/success_high": high,
+            "eval/return_stderr": math.sqrt(variance / count),
+            "eval/valid_action": sum(self.valid) / len(self.valid),
+            "eval/episodes": count,
+        }
+
+
+def wilson_interval(wins: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """95 % score interval of a share (Wilson 1927); count > 0."""
+    share = wins / count
+    centre = share + z * z / (2 * count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)

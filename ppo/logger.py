@@ -1,0 +1,94 @@
+"""What a run tells: metrics.jsonl, eval.jsonl, TensorBoard, one line per update, a progress bar.
+
+Metrics are one flat dict of floats named "group/name"; None (no episode ended yet, say) is null in
+the JSON and left out of TensorBoard.
+"""
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+
+class Logger:
+    """first, last: the updates that this process will run, for the bar and its ETA."""
+
+    def __init__(self, run_dir: Path, first: int, last: int):
+        self.run_dir = run_dir
+        self.board = SummaryWriter(run_dir)
+        self.bar = tqdm(
+            total=last, initial=first, unit="update", disable=not sys.stderr.isatty(), leave=False
+        )
+
+    def say(self, line: str) -> None:
+        self.bar.write(line, file=sys.stdout)
+        sys.stdout.flush()
+
+    def write(self, update: int, metrics: dict[str, float | None]) -> None:
+        """One training update."""
+        self._record("metrics.jsonl", update, metrics)
+        self.bar.update()
+        shown = lambda name, form="{:.2f}": (  # noqa: E731
+            form.format(metrics[name]) if metrics.get(name) is not None else "-"
+        )
+        self.say(
+            f"update {update + 1:4d}/{self.bar.total}  "
+            f"success {shown('rollout/success')}  return {shown('rollout/return')}  "
+            f"length {shown('rollout/episode_len', '{:.0f}')}  "
+            f"valid {shown('rollout/valid_action')}  "
+            f"kl {shown('kl/ref', '{:.4f}')}  ev {shown('ppo/explained_variance')}  "
+            f"grad {shown('ppo/grad_norm')}  {shown('time/total', '{:.1f}')} s"
+        )
+
+    def evaluation(self, update: int, summary: dict[str, float]) -> None:
+        self._record("eval.jsonl", update, summary)
+        self.say(
+            f"eval after {update} updates: success {summary['eval/success']:.3f} "
+            f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
+            f"return {summary['eval/return']:.3f} +- {summary['eval/return_stderr']:.3f}  "
+            f"length {summary['eval/episode_len']:.1f}  ({summary['eval/episodes']} episodes, "
+            f"{summary['time/eval']:.0f} s)"
+        )
+
+    def warmup(self, metrics: dict[str, float]) -> None:
+        self._record("warmup.jsonl", 0, metrics)
+
+    def _record(self, file: str, update: int, metrics: dict) -> None:
+        finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
+        with open(self.run_dir / file, "a") as out:
+            out.write(json.dumps({"update": update} | finite) + "\n")
+        for name, value in finite.items():
+            if value is not None:
+                self.board.add_scalar(name, value, update)
+
+    def close(self) -> None:
+        self.bar.close()
+        self.board.close()
+
+
+class Timer:
+    """`with timer("collect"): ...` adds to time/collect; `lap()` returns the dict and restarts."""
+
+    def __init__(self):
+        self.lap()
+
+    def __call__(self, name: str) -> "Timer":
+        self.name = name
+        return self
+
+    def __enter__(self) -> None:
+        self.entered = time.perf_counter()
+
+    def __exit__(self, *_) -> None:
+        key = f"time/{self.name}"
+        self.times[key] = self.times.get(key, 0.0) + time.perf_counter() - self.entered
+
+    def lap(self) -> dict[str, float]:
+        now = time.perf_counter()
+        times = getattr(self, "times", {}) | {"time/total": now - getattr(self, "started", now)}
+        self.started, self.times = now, {}
+        return times

@@ -1,0 +1,64 @@
+"""Critic warm-up: before the first PPO update the critic learns what the frozen actor's turns are
+worth (Verlog, "critic warm-up": w_epoch batches collected once, then w_iter rounds on them).
+
+One storage of w_epoch * e_len turns per environment holds them all. Every eighth environment is
+held out of the training and says how well the critic explains returns it never saw.
+"""
+
+import torch
+
+from ppo.losses import explained_variance
+
+
+def warm_up_critic(
+    agent,
+    rollouts,
+    estimator,
+    w_iter: int,
+    w_fraction: float,
+    w_lr: float,
+    use_proper_time_limits: bool,
+) -> dict[str, float]:
+    """w_iter times: values and returns with the current critic over all of it, then training on a
+    random w_fraction of the turns (paper: a tenth). The actor is frozen: KL to the reference is 0
+    and the rewards are the environment's. Returns warmup/* metrics.
+    """
+    agent.set_critic_lr(w_lr)
+    held_out = set(range(7, rollouts.n_env, 8))
+    N = rollouts.n_env
+    rows = [row for row in range(rollouts.e_len * N) if row % N not in held_out]
+    loss = None
+    for _ in range(w_iter):
+        rollouts.score_values(agent.actor_critic)
+        rollouts.compute_returns(estimator, use_proper_time_limits)
+        order = torch.randperm(len(rows), generator=agent.generator)
+        chosen = order[: max(1, round(w_fraction * len(rows)))]
+        loss = agent.fit_critic(rollouts, [rows[i] for i in chosen])
+    rollouts.score_values(agent.actor_critic)
+    rollouts.compute_returns(estimator, use_proper_time_limits)
+    agent.scale_lr(1.0)
+    return {"warmup/value_loss": loss, "warmup/turns": rollouts.e_len * N} | {
+        f"warmup/explained_variance_{name}": value
+        for name, value in _explained(rollouts, sorted(held_out), estimator).items()
+    }
+
+
+def _explained(rollouts, held_out: list[int], estimator) -> dict[str, float]:
+    """Explained variance of first-token values against plain discounted returns (lambda = 1), of
+    turns whose episode ended inside the batch, so that no bootstrap flatters the critic."""
+    returns = torch.zeros(rollouts.e_len + 1, rollouts.n_env)
+    known = torch.zeros(rollouts.e_len + 1, rollouts.n_env, dtype=torch.bool)
+    gamma = estimator.keywords["gamma_step"]
+    rewards = rollouts.rewards.sum(-1).cpu()
+    for t in reversed(range(rollouts.e_len)):
+        ends = rollouts.episode_ends[t].cpu()
+        returns[t] = rewards[t] + gamma * returns[t + 1].masked_fill(ends, 0.0)
+        known[t] = ends | known[t + 1]
+    values, returns, known = rollouts.values[..., 0].cpu(), returns[:-1], known[:-1]
+    trained = [n for n in range(rollouts.n_env) if n not in held_out]
+    explained = {}
+    for name, envs in (("trained", trained), ("held_out", held_out)):
+        chosen = known[:, envs]
+        if chosen.any():
+            explained[name] = explained_variance(values[:, envs][chosen], returns[:, envs][chosen])
+    return explained

@@ -1,0 +1,30 @@
+"""pip install -e .            the trainer, with the transformers engine
+pip install -e .[vllm]      plus vLLM for CUDA
+pip install -e .[test]      plus what `make test` needs
+"""
+
+from setuptools import setup
+
+setup(
+    name="turnwise-ppo",
+    version="0.1.0",
+    description="PPO for LLM agents that act over hundreds of turns, from scratch",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=["envs", "memory", "ppo", "storage"],
+    py_modules=["arguments", "main"],
+    install_requires=[
+        "torch>=2.11",
+        "transformers>=5.5.3,<5.20",
+        "numpy>=2",
+        "gymnasium>=1.0",
+        "minigrid==3.2.0",
+        "crafter==1.8.3",
+        "tensorboard>=2.18",
+        "tqdm>=4.66",
+    ],
+    extras_require={
+        "vllm": ["vllm>=0.25,<=0.32.0"],
+        "test": ["pytest>=8", "hypothesis>=6", "ruff>=0.15"],
+    },
+)

@@ -1,0 +1,44 @@
+"""Running returns and lengths of the episodes under way, and what the finished ones came to.
+
+Episodes outlive batches, so the record is shared by warm-up and training.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Episode:
+    env: int
+    ret: float = 0.0  # undiscounted sum of rewards, penalties included
+    length: int = 0  # turns
+    success: bool = False
+    metrics: dict = field(default_factory=dict)
+
+
+class Episodes:
+    """finished: the last `window` episodes that ended."""
+
+    def __init__(self, n_env: int, window: int | None = 100):
+        self.running = [Episode(n) for n in range(n_env)]
+        self.finished: deque[Episode] = deque(maxlen=window)
+
+    def insert(self, n: int, step) -> None:
+        episode = self.running[n]
+        episode.ret += step.reward
+        episode.length += 1
+        if step.done:
+            episode.success, episode.metrics = step.success, step.metrics
+            self.finished.append(episode)
+            self.running[n] = Episode(n)
+
+    def means(self) -> dict[str, float | None]:
+        """success, return, episode_len and the environment's own figures; None before the first."""
+        done = self.finished
+        mean = lambda values: sum(values) / len(done) if done else None  # noqa: E731
+        names = sorted({name for episode in done for name in episode.metrics})
+        return {
+            "success": mean([episode.success for episode in done]),
+            "return": mean([episode.ret for episode in done]),
+            "episode_len": mean([episode.length for episode in done]),
+        } | {name: mean([episode.metrics.get(name, 0.0) for episode in done]) for name in names}

@@ -1,0 +1,42 @@
+"""The dialogue log: every turn of the first few environments, one JSON object a line.
+
+`trajectories.jsonl` is what a researcher reads to see what the model says: the prompt's text, the
+response token by token with its log-prob, value, advantage and KL, and what the environment did.
+"""
+
+import json
+from pathlib import Path
+
+
+def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None:
+    """Append the turns of environments 0 .. n_env - 1 of a batch whose advantages are known."""
+    with open(run / "trajectories.jsonl", "a") as out:
+        for n in range(min(n_env, rollouts.n_env)):
+            for t in range(rollouts.e_len):
+                record = _turn(rollouts, tokenizer, t, n)
+                turn = update * rollouts.e_len + t
+                record = {"update": update, "env": n, "turn": turn} | record
+                out.write(json.dumps(record) + "\n")
+
+
+def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
+    response, step = rollouts.responses[t][n], rollouts.steps[t][n]
+    length = len(response.ids)
+    per_token = lambda tensor: [round(x, 5) for x in tensor[t, n, :length].tolist()]  # noqa: E731
+    return {
+        "prompt": tokenizer.decode(response.prompt.ids),
+        "response": response.text,
+        "action": step.action,
+        "valid": step.valid,
+        "reward": step.reward,
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "success": step.success,
+        "response_truncated": response.truncated,
+        "prompt_overflow": response.prompt.overflow,
+        "tokens": response.pieces,
+        "logps": per_token(rollouts.logps),
+        "values": per_token(rollouts.values),
+        "advantages": per_token(rollouts.advantages),
+        "kl": per_token(rollouts.logps - rollouts.ref_logps),
+    }

@@ -1,0 +1,87 @@
+"""A random two-layer Qwen2 with a character tokenizer, and batches of made-up turns."""
+
+import os
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests speak of the CPU
+
+from dataclasses import dataclass, field  # noqa: E402
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+
+from ppo.engine import Response  # noqa: E402
+from storage.episodes import Episodes  # noqa: E402
+from storage.rollout import RolloutStorage  # noqa: E402
+
+torch.set_num_threads(1)
+EOS = 0
+
+
+@dataclass
+class FakePrompt:
+    ids: list[int]
+    overflow: bool = False
+
+
+@dataclass
+class FakeStep:
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    success: bool = False
+    valid: bool = True
+    action_at: int = 0
+    action: str = "go"
+    metrics: dict = field(default_factory=dict)
+
+    @property
+    def done(self):
+        return self.terminated or self.truncated
+
+
+@pytest.fixture
+def tokenizer():
+    alphabet = ["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    core = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="<end>", chat_template=template + "assistant: "
+    )
+
+
+@pytest.fixture
+def lm():
+    return make_lm()
+
+
+def make_lm(vocab_size=260, tie=True, seed=0, std=0.3):
+    """Weights large enough that sampled distributions are far from uniform."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=tie,
+        eos_token_id=EOS, bos_token_id=None, initializer_range=std,
+    )  # fmt: skip
+    return Qwen2ForCausalLM(config).eval()
+
+
+def fill_storage(E=3, N=4, seed=0, token_budget=10**6, vocab_size=260) -> RolloutStorage:
+    """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6."""
+    g = torch.Generator().manual_seed(seed)
+    draw = lambda low, high: int(torch.randint(low, high, (), generator=g))  # noqa: E731
+    ids = lambda count: [draw(1, vocab_size) for _ in range(count)]  # noqa: E731
+    rollouts = RolloutStorage(E, N, token_budget, Episodes(N))
+    for n in range(N):
+        for _ in range(E):
+            response = ids(draw(1, 7))
+            logps = [-1.0] * len(response)
+            pieces = ["x"] * len(response)
+            prompt = FakePrompt(ids(draw(3, 13)))
+            rollouts.act(n, Response(prompt, response, logps, "x" * len(response), pieces, False))
+            rollouts.insert(n, FakeStep(reward=draw(0, 10) / 10, terminated=draw(0, 4) == 0))
+        rollouts.finish(n, FakePrompt(ids(draw(3, 13))))
+    return rollouts

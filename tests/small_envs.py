@@ -1,0 +1,118 @@
+"""Small environments for the tests of the pool, and foreign ones that an import registers."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete, Text
+
+TEXT = Text(1000)
+
+
+class Dice(gymnasium.Env):
+    """Shows its episode's seed, turn and a roll; obeys words in the response.
+
+    Ends when told to or with the third turn. Keeps the contract by itself, without a base class.
+    """
+
+    def __init__(self, folder: str = ""):
+        self.folder = Path(folder)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed, self.steps = seed, 0
+        return self._text(), self._info()
+
+    def step(self, response):
+        self.steps += 1
+        if "raise" in response:
+            raise KeyError("lost")
+        if "exit" in response:
+            os._exit(7)
+        while "wait" in response and not (self.folder / "go").exists():
+            time.sleep(0.01)
+        text = {"silent": "", "number": 3}.get(response, self._text())
+        terminated, truncated = "end" in response, self.steps == 3
+        facts = dict(said=f"said {response}", action="roll", valid=True, action_at=0)
+        info = self._info() | facts | dict(success=terminated)
+        if terminated or truncated:
+            info["metrics"] = {"turns": float(self.steps)}
+        return text, 0.5, terminated, truncated, info
+
+    def render(self):
+        return np.full((2, 2, 3), self.steps, dtype=np.uint8)
+
+    def _text(self):
+        roll = self.np_random.integers(10**6)
+        return f"seed {self.seed} turn {self.steps} roll {roll}"
+
+    def _info(self):
+        return dict(kept="kept", system="system", instruction="instruction")
+
+
+class Modules(Dice):
+    """Shows what its process has imported."""
+
+    def _text(self):
+        return " ".join(sorted(sys.modules))
+
+
+def broken(message: str):
+    """Cannot be made."""
+    raise ValueError(message)
+
+
+class Lamp(gymnasium.Env):
+    """Says everything about itself; the lamp must be lit."""
+
+    observation_space = action_space = TEXT
+    actions = ("Take_Lamp", "light lamp", "wait")
+    default_action = "wait"
+    penalty = 1.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "It is dark.\nVery dark.", {}
+
+    def step(self, action):
+        assert action in self.actions
+        lit = action == "light lamp"
+        return f"You did: {action}", 2.0 * lit, lit, False, {"metrics": {"lit": 1.0}} if lit else {}
+
+    def system_prompt(self):
+        return "Light the lamp."
+
+
+class Echo(gymnasium.Env):
+    """Free text; says nothing about itself but in `info`."""
+
+    observation_space = action_space = TEXT
+
+    def reset(self, *, seed=None, options=None):
+        return "Speak!", {"system": "You are in a cave.", "kept": "(cave)"}
+
+    def step(self, action):
+        over = action == "bye"
+        info = {"system": "You are in a cave.", "success": False, "instruction": "Shout."}
+        return f"You hear: {action}", 1.0, over, False, info
+
+
+class Plain(Echo):
+    """Free text, nothing else."""
+
+    def reset(self, *, seed=None, options=None):
+        return "Speak!", {}
+
+
+class Number(gymnasium.Env):
+    """Not a text environment."""
+
+    observation_space = TEXT
+    action_space = Discrete(3)
+
+
+for env_class in (Lamp, Echo, Plain, Number):
+    gymnasium.register(f"Small{env_class.__name__}-v0", env_class, max_episode_steps=5)

@@ -1,0 +1,129 @@
+"""Prompts: the template's ids, and what goes when they are too long."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from memory.chat import make_render
+
+TEMPLATE = (
+    "{{ '<s>' }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }} <end> {% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def make_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
+    """One token per word; <s> is special, as a tokenizer would add it at the start by itself."""
+    words = ["<unk>", "<s>", "<end>", "[system]", "[user]", "[assistant]", "rules", "now"]
+    words += [f"o{t}" for t in range(40)] + [f"a{t}" for t in range(40)]
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", unk_token="<unk>")
+    fast.chat_template = template
+    return fast
+
+
+TOKENIZER = make_tokenizer()
+
+
+def conversation(turns: int) -> list[dict]:
+    messages = [{"role": "system", "content": "rules"}]
+    for t in range(turns):
+        messages.append({"role": "user", "content": f"o{t}"})
+        messages.append({"role": "assistant", "content": f"a{t}"})
+    return [*messages, {"role": "user", "content": "now"}]
+
+
+def words(ids: list[int]) -> str:
+    return " ".join(TOKENIZER.convert_ids_to_tokens(ids))
+
+
+def test_whole_prompt():
+    prompt = make_render(TOKENIZER, 100)(conversation(1))
+    assert words(prompt.ids) == (
+        "<s> [system] rules <end> [user] o0 <end> [assistant] a0 <end> [user] now <end> [assistant]"
+    )
+    assert not prompt.overflow
+    assert all(type(token) is int for token in prompt.ids)
+
+
+def test_same_ids_as_the_template_in_one_call():
+    messages = conversation(3)
+    expected = TOKENIZER.apply_chat_template(messages, add_generation_prompt=True, tokenize=True)
+    assert make_render(TOKENIZER, 100)(messages).ids == list(expected["input_ids"])
+
+
+def test_oldest_turns_are_dropped():
+    # <s>, 3 tokens per message, [assistant]: 8 tokens without history, 6 more per turn.
+    # limit 20 holds 8 + 2 * 6 = 20 tokens exactly: turns 1 and 2 of 0, 1, 2; limit 19 only turn 2
+    prompt = make_render(TOKENIZER, 20)(conversation(3))
+    assert words(prompt.ids) == (
+        "<s> [system] rules <end> [user] o1 <end> [assistant] a1 <end> "
+        "[user] o2 <end> [assistant] a2 <end> [user] now <end> [assistant]"
+    )
+    assert prompt.overflow
+    assert len(make_render(TOKENIZER, 19)(conversation(3)).ids) == 14
+    assert len(make_render(TOKENIZER, 8)(conversation(3)).ids) == 8
+
+
+def test_exactly_at_the_limit_is_no_overflow():
+    prompt = make_render(TOKENIZER, 26)(conversation(3))
+    assert len(prompt.ids) == 26 and not prompt.overflow
+
+
+def test_too_long_without_history():
+    message = (
+        r"prompt limit 7 is below the system prompt and the current observation \(8 tokens\); "
+        r"raise --prompt-limit"
+    )
+    for turns in (0, 1, 30):
+        with pytest.raises(ValueError, match=message):
+            make_render(TOKENIZER, 7)(conversation(turns))
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns=st.integers(0, 40), limit=st.integers(8, 260))
+def test_keeps_as_much_as_fits(turns, limit):
+    calls = []
+    prompt = make_render(Counting(calls), limit)(conversation(turns))
+    kept = min(turns, (limit - 8) // 6)  # slow and obvious
+    assert len(prompt.ids) == 8 + 6 * kept
+    assert prompt.overflow == (kept < turns)
+    assert f"o{turns - kept}" in words(prompt.ids) or kept == 0
+    assert len(calls) <= 9  # doubling 8, 16, 32, 40, then a bisection of at most 15 values
+
+
+class Counting:
+    """The tokenizer, counting its calls."""
+
+    chat_template = TEMPLATE
+
+    def __init__(self, calls: list):
+        self.calls = calls
+
+    def apply_chat_template(self, *args, **options):
+        return TOKENIZER.apply_chat_template(*args, **options)
+
+    def __call__(self, text, **options):
+        self.calls.append(text)
+        return TOKENIZER(text, **options)
+
+
+def test_short_prompts_are_tokenised_once():
+    calls = []
+    make_render(Counting(calls), 1000)(conversation(8))
+    assert len(calls) == 1
+
+
+def test_without_a_system_message():
+    messages = conversation(2)[1:]
+    assert words(make_render(TOKENIZER, 11)(messages).ids) == (
+        "<s> [user] o1 <end> [assistant] a1 <end> [user] now <end> [assistant]"
+    )
+
+
+def test_no_chat_template():
+    with pytest.raises(ValueError, match="has no chat template"):
+        make_render(make_tokenizer(template=None), 100)

@@ -1,0 +1,98 @@
+"""The transformers engine: what it samples, its log-probs, its independence of the batch."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import FakePrompt, make_lm
+from torch.testing import assert_close
+
+from ppo.engine import TransformersEngine, sample
+from ppo.model import ActorCritic
+
+PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
+
+
+def engine_on(lm, tokenizer, ends=(0,), limit=12, temperature=1.0):
+    engine = TransformersEngine(tokenizer, set(ends), limit, temperature)
+    actor_critic = ActorCritic(lm, 0, temperature or 1.0)
+    engine.push_weights(actor_critic)
+    return engine, actor_critic
+
+
+def generate(engine, prompts, slots=None):
+    for slot, ids in zip(slots or range(len(prompts)), prompts, strict=True):
+        engine.submit(slot, FakePrompt(ids))
+    responses = dict(engine.step())
+    assert engine.idle
+    return responses
+
+
+def test_greedy_equals_plain_generate(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer, temperature=0)
+    responses = generate(engine, PROMPTS)
+    for slot, ids in enumerate(PROMPTS):
+        alone = lm.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False, pad_token_id=0)
+        assert responses[slot].ids == alone[0, len(ids) :].tolist()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_logps_equal_the_trainers(lm, tokenizer, temperature):
+    engine, actor_critic = engine_on(lm, tokenizer, temperature=temperature)
+    for response in generate(engine, PROMPTS).values():
+        ids = torch.tensor([response.prompt.ids + response.ids])
+        mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(response.prompt.ids)
+        logps = actor_critic(ids, mask).logps
+        assert_close(torch.tensor(response.logps), logps, atol=1e-4, rtol=0)
+
+
+def test_a_response_does_not_depend_on_its_batch(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer)
+    engine.reseed(4)
+    together = generate(engine, PROMPTS)
+    engine.reseed(4)
+    for slot in (2, 0, 3, 1):
+        assert generate(engine, [PROMPTS[slot]], [slot])[slot].ids == together[slot].ids
+    engine.reseed(5)
+    assert generate(engine, PROMPTS)[1].ids != together[1].ids
+
+
+def test_the_stream_of_a_slot_goes_on(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer)
+    engine.reseed(4)
+    first, second = generate(engine, PROMPTS), generate(engine, PROMPTS)
+    assert [first[i].ids for i in first] != [second[i].ids for i in second]
+
+
+def test_the_end_is_kept_and_the_limit_is_flagged(lm, tokenizer):
+    # half of the vocabulary ends a response, so that most end early and some rows outlive others
+    engine, _ = engine_on(lm, tokenizer, ends=range(130), limit=6)
+    responses = generate(engine, PROMPTS * 8).values()
+    assert {len(r.ids) for r in responses} >= {1, 2, 3}
+    for response in responses:
+        assert len(response.ids) <= 6
+        assert response.truncated == (response.ids[-1] >= 130)
+        assert all(token >= 130 for token in response.ids[:-1])
+        assert len(response.ids) == len(response.logps) == len(response.pieces)
+
+
+def test_push_takes_the_new_weights(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer, temperature=0)
+    before = generate(engine, PROMPTS)
+    other = make_lm(seed=1)
+    engine.push_weights(ActorCritic(other, 0, 1.0))
+    after = generate(engine, PROMPTS)
+    assert any(before[i].ids != after[i].ids for i in before)
+
+
+def test_sampling_follows_the_distribution():
+    # p = .1, .2, .7 over 20,000 draws; the standard error of a share is at most .0036
+    logits = torch.tensor([0.1, 0.2, 0.7]).log().repeat(20_000, 1)
+    rng = np.random.default_rng(0)
+    tokens, logps = sample(logits, 1.0, [rng] * 20_000)
+    shares = torch.bincount(tokens, minlength=3) / 20_000
+    assert_close(shares, torch.tensor([0.1, 0.2, 0.7]), atol=0.012, rtol=0)
+    assert_close(logps, torch.tensor([0.1, 0.2, 0.7]).log()[tokens])
+    # at temperature .5 the odds are squared: .01, .04, .49 over .54
+    cold, _ = sample(logits, 0.5, [rng] * 20_000)
+    shares = torch.bincount(cold, minlength=3) / 20_000
+    assert_close(shares, torch.tensor([0.01, 0.04, 0.49]) / 0.54, atol=0.012, rtol=0)

@@ -1,0 +1,149 @@
+"""Environments by name, and foreign ones in the same contract."""
+
+import re
+
+import pytest
+
+import envs
+from envs.foreign import choose
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("babyai-goto", "babyai"),
+        ("babyai-pickup", "babyai"),
+        ("babyai-open", "babyai"),
+        ("babyai-putnext", "babyai"),
+        ("babyai-pick-up-seq-go-to", "babyai"),
+        ("baba-two_room-goto_win", "babaisai"),
+        ("crafter", "crafter"),
+        ("toy", "toy"),
+    ],
+)
+def test_names(name, family):
+    env = envs.make_env(name, format_penalty=0.3, max_episode_steps=None)
+    assert env.family == family == envs.family(name)
+    assert env.format_penalty == 0.3
+    text, info = env.reset(seed=3)
+    assert text and {"system", "instruction", "kept"} <= set(info)
+    assert env.reset(seed=3)[0] == text
+
+
+def test_options_that_are_none_are_the_environments_own():
+    natural = envs.make_env("babyai-open").max_episode_steps
+    assert envs.make_env("babyai-open", max_episode_steps=None).max_episode_steps == natural
+    assert envs.make_env("babyai-open", max_episode_steps=7).max_episode_steps == 7
+
+
+def test_every_family_names_its_class():
+    assert set(envs.ENVS) == {"babyai", "baba", "crafter", "toy"}
+    assert all(re.fullmatch(r"envs\.\w+:\w+", path) for path in envs.ENVS.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["babyai-gotoo", "babyai", "babyai-", "toy-goto", "to", "", "toy-"]
+)
+def test_unknown_names(name):
+    for function in (envs.make_env, envs.family):
+        with pytest.raises(ValueError, match="unknown environment .* choices") as raised:
+            function(name)
+        message = str(raised.value)
+        assert "babyai-pick-up-seq-go-to" in message and "module:EnvId" in message
+        assert "\n" not in message
+
+
+def test_nearest_name_comes_first():
+    with pytest.raises(ValueError, match="nearest first: babyai-pickup, "):
+        envs.make_env("babyai-pikup")
+
+
+def test_missing_package(monkeypatch):
+    monkeypatch.setitem(envs.ENVS, "moon", "no_such_package.moon:Moon")
+    with pytest.raises(ValueError, match="moon-walk needs the package no_such_package"):
+        envs.make_env("moon-walk")
+    with pytest.raises(ValueError, match="unknown environment 'son'; .* moon"):
+        envs.make_env("son")
+
+
+def test_foreign_with_actions():
+    env = envs.make_env("small_envs:SmallLamp-v0", format_penalty=0.25)
+    assert envs.family("small_envs:SmallLamp-v0") == "foreign"
+    text, info = env.reset(seed=1)
+    assert text == info["kept"] == "It is dark.\nVery dark."
+    assert info["system"] == "Light the lamp."
+    assert info["instruction"].endswith("ACTION: One valid action from the allowed set.")
+
+    response = "THINK: hm\nACTION: fly"
+    text, reward, terminated, truncated, info = env.step(response)
+    assert (text, reward, terminated, truncated) == ("You did: wait", -0.25, False, False)
+    assert (info["action"], info["valid"], info["success"]) == ("wait", False, False)
+    assert info["said"] == "THINK: hm\nACTION: wait"
+    assert info["action_at"] == response.index("ACTION:")
+
+    text, reward, terminated, truncated, info = env.step("ACTION: Light lamp.\nThen rest.")
+    assert (text, reward, terminated, truncated) == ("You did: light lamp", 2.0, True, False)
+    assert (info["action"], info["valid"], info["success"]) == ("light lamp", True, True)
+    assert info["said"] == "ACTION: Light lamp.\nThen rest."
+    assert info["metrics"] == {"lit": 1.0}
+
+
+def test_foreign_time_limit():
+    env = envs.make_env("small_envs:SmallLamp-v0", max_episode_steps=2)
+    env.reset(seed=1)
+    assert env.step("ACTION: wait")[2:4] == (False, False)
+    _, _, terminated, truncated, info = env.step("ACTION: wait")
+    assert (terminated, truncated, info["success"]) == (False, True, False)
+
+
+def test_foreign_free_text():
+    env = envs.make_env("small_envs:SmallEcho-v0")
+    text, info = env.reset(seed=1)
+    assert (text, info["kept"], info["system"]) == ("Speak!", "(cave)", "You are in a cave.")
+    assert info["instruction"].endswith("ACTION: what you do.")
+    text, reward, terminated, _, info = env.step("THINK: ACTION: no\nACTION: Hello,\nyou!")
+    assert (text, reward, terminated) == ("You hear: Hello,\nyou!", 1.0, False)
+    assert (info["valid"], info["instruction"]) == (True, "Shout.")
+    assert env.step("no marker")[0] == "You hear: no marker"
+    # the environment's own word counts: it terminates with a reward, but is no success
+    _, _, terminated, _, info = env.step("ACTION: bye")
+    assert (terminated, info["success"]) == (True, False)
+
+
+def test_foreign_without_a_word_about_itself():
+    _, info = envs.make_env("small_envs:SmallPlain-v0").reset()
+    assert info["system"] == "You act in a text environment, one action per turn."
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("small_envs:SmallNumber-v0", r"has a space Discrete\(3\); .* must both be .*Text"),
+        ("small_envs:SmallLimp-v0", "cannot be made: .*SmallLimp"),
+        ("no_such_module:SmallLamp-v0", "cannot be made: No module named 'no_such_module'"),
+    ],
+)
+def test_foreign_mistakes(name, message):
+    with pytest.raises(ValueError, match=message):
+        envs.make_env(name)
+
+
+@pytest.mark.parametrize(
+    ("response", "action", "valid"),
+    [
+        ("ACTION: go north", "go north", True),
+        ("action: **Go_North!**", "go north", True),
+        ("ACTION: stay\nACTION: 'GO NORTH'\nbecause", "go north", True),
+        ("go north", "go north", True),
+        ("ACTION:\n go north", "go north", True),
+        ("ACTION: +", "+", True),
+        ("ACTION: GO", "GO", True),
+        ("ACTION: go", "go", True),
+        ("ACTION: go north now", "stay", False),
+        ("ACTION:", "stay", False),
+        ("", "stay", False),
+    ],
+)
+def test_choose(response, action, valid):
+    actions = ["go north", "stay", "+", "-", "go", "GO"]
+    assert choose(response, actions, "stay") == (action, valid)

@@ -1,0 +1,70 @@
+"""ppo.losses and ppo.kl by hand."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from ppo.kl import ESTIMATORS, KLPenalty
+from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
+
+
+def test_policy_loss_clips_only_what_went_far_enough():
+    # clip .2; ratios 1.5, 1.5, .5, .5 with A = 1, -1, 1, -1
+    #   A = 1,  ratio 1.5: max(-1.5, -1.2) = -1.2, clipped     A = -1, ratio 1.5: max(1.5, 1.2) = 1.5
+    #   A = 1,  ratio .5:  max(-.5, -.8) = -.5                 A = -1, ratio .5:  max(.5, .8) = .8, clipped
+    ratios = torch.tensor([1.5, 1.5, 0.5, 0.5])
+    advantages = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    loss, clipped = policy_loss(ratios.log(), torch.zeros(4), advantages, clip=0.2)
+    assert_close(loss, torch.tensor([-1.2, 1.5, -0.5, 0.8]))
+    assert clipped.tolist() == [True, False, False, True]
+
+
+def test_value_loss_by_hand():
+    # V = 1, old 0, return 2, clip .5: max((1 - 2)^2, (.5 - 2)^2) / 2 = 1.125; unclipped .5
+    arguments = (torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([2.0]))
+    assert value_loss(*arguments, clip=0.5).item() == pytest.approx(1.125)
+    assert value_loss(*arguments, clip=None).item() == pytest.approx(0.5)
+    assert value_loss(*arguments, clip=float("inf")).item() == pytest.approx(0.5)
+
+
+def test_first_token_weights():
+    mask = torch.tensor([[True, True, False], [False, True, True]])
+    expected = torch.tensor([[3.0, 1.0, 0.0], [0.0, 3.0, 1.0]])
+    assert_close(first_token_weights(mask, 3.0), expected)
+
+
+def test_explained_variance():
+    returns = torch.tensor([1.0, 2.0, 3.0])
+    assert explained_variance(returns, returns) == 1.0
+    assert explained_variance(torch.zeros(3), returns) == pytest.approx(0.0, abs=1e-6)
+    # residuals -1, 0, 1 on returns 2, 4, 6: 1 - (2/3) / (8/3) = .75
+    assert explained_variance(torch.tensor([3.0, 4.0, 5.0]), 2 * returns) == pytest.approx(0.75)
+    assert explained_variance(returns, torch.ones(3)) == 0.0
+
+
+def test_kl_estimators_by_hand():
+    # pi = .5, pi_0 = .25: log ratio = log 2
+    at = (torch.tensor(0.5).log(), torch.tensor(0.25).log())
+    assert ESTIMATORS["k1"](*at).item() == pytest.approx(math.log(2))
+    assert ESTIMATORS["k2"](*at).item() == pytest.approx(math.log(2) ** 2 / 2)
+    assert ESTIMATORS["k3"](*at).item() == pytest.approx(0.5 - 1 + math.log(2))
+
+
+def test_k1_and_k3_estimate_the_same_divergence():
+    p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.3, 0.3, 0.4])
+    exact = (p * (p / q).log()).sum()
+    for name in ("k1", "k3"):
+        assert_close((p * ESTIMATORS[name](p.log(), q.log())).sum(), exact)
+
+
+def test_the_adaptive_coefficient_follows_its_target():
+    kl = KLPenalty(0.1, "k1", target=0.02, horizon=1000)
+    kl.update(0.022, n_turns=100)  # 10 % above: .1 * (1 + .1 * .1)
+    assert kl.coef == pytest.approx(0.101)
+    kl.update(1.0, n_turns=100)  # far above: the error is cut at .2
+    assert kl.coef == pytest.approx(0.101 * 1.02)
+    fixed = KLPenalty(0.1, "k1", target=None, horizon=1000)
+    fixed.update(1.0, n_turns=100)
+    assert fixed.coef == 0.1

@@ -1,0 +1,62 @@
+"""The toy environment against numbers worked out by hand."""
+
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from envs.toy import Toy
+
+
+def colour(text: str) -> str:
+    return text.removeprefix("The colour is ").removesuffix(".")
+
+
+def play(env, seed, responses):
+    """Steps (reward, terminated, truncated, success) of `responses`; None is the right word."""
+    text, _ = env.reset(seed=seed)
+    steps = []
+    for response in responses:
+        text, *rest, info = env.step(response or f"ACTION: {colour(text)}")
+        steps.append((*rest, info["success"]))
+    return steps, info
+
+
+def test_all_right():
+    steps, info = play(Toy(turns=4), 0, [None] * 4)
+    # 1 / 4 for each of the four
+    assert steps == [(0.25, False, False, False)] * 3 + [(0.25, True, False, True)]
+    assert info["metrics"] == {"right": 1.0}
+
+
+def test_one_wrong():
+    steps, info = play(Toy(turns=4), 0, [None, "ACTION: pass", None, "I do not know."])
+    # an invalid output runs "pass" and costs 0.1 on top of the share
+    assert [step[0] for step in steps] == [0.25, 0, 0.25, -0.1]
+    assert steps[-1][1:] == (True, False, False)
+    assert info["metrics"] == {"right": 0.5}
+
+
+def test_time_limit_and_binary_reward():
+    steps, _ = play(Toy(max_episode_steps=2, binary_reward=True), 0, [None, None])
+    assert steps == [(1.0, False, False, False), (1.0, False, True, False)]
+
+
+def test_seed_decides_the_colours():
+    first, second = Toy(turns=50), Toy(turns=50)
+    first.reset(seed=1)
+    second.reset(seed=1)
+    assert first.shown == second.shown and set(first.shown) == {"red", "green", "blue"}
+    first.reset()
+    second.reset()
+    assert first.shown == second.shown  # also the next episode
+    second.reset(seed=2)
+    assert first.shown != second.shown
+
+
+def test_names_its_actions():
+    _, info = Toy().reset(seed=0)
+    assert "pass, red, green, blue" in info["system"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_gymnasium_checker():
+    check_env(Toy(), skip_render_check=True)
