@@ -29,7 +29,7 @@ FAMILIES = {
 }  # fmt: skip
 EMBEDDED = dict(
     model=str(TINY), num_updates=60, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
-    w_epoch=20, w_iter=8, w_lr=1e-3, response_limit=64,
+    w_epoch=20, w_iter=8, w_lr=1e-3, response_limit=32,
 )  # fmt: skip
 
 
