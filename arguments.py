@@ -21,7 +21,7 @@ PAPER = dict(
 )  # fmt: skip
 FAMILIES = {
     "babyai": {},
-    "baba": dict(response_limit=384, w_iter=10),
+    "babaisai": dict(response_limit=384, w_iter=10),
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
@@ -35,61 +35,63 @@ EMBEDDED = dict(
 
 def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The checked arguments. A mistake prints one line and exits with code 2."""
-    parser = OneLineParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    style = argparse.ArgumentDefaultsHelpFormatter
+    parser = OneLineParser(description=__doc__, formatter_class=style)
     group = parser.add_argument_group("environment and memory").add_argument
-    group("--env-name", default="babyai-goto", help="a task, or module:EnvId of a gymnasium text environment")
+    group("--env-name", default="babyai-goto", help="a task, or module:EnvId (gymnasium)")
     group("--n-env", type=int, help="environments in parallel, N")
-    group("--max-episode-steps", type=int, help="turns until truncation; the task's own limit if not given")
-    group("--format-penalty", type=float, default=0.1, help="taken off the reward of a turn without a valid action")
-    group("--env-workers", type=int, default=0, help="processes that run the environments; 0: in this one")
-    group("--memory", default="window", help="window, action, periodic, full, or module:Class")
+    group("--max-episode-steps", type=int, help="turns; default: the task's limit")
+    group("--format-penalty", type=float, default=0.1, help="per invalid turn")
+    group("--env-workers", type=int, default=0, help="processes; 0: in this one")
+    group("--memory", default="window", help="window|action|periodic|full|module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group = parser.add_argument_group("generation").add_argument
     group("--model", help="a Hugging Face model: a directory or a hub name")
     group("--engine", choices=["transformers"], default="transformers", help="what generates")
-    group("--temperature", type=float, default=1.0, help="of sampling, in training and evaluation")
+    group("--temperature", type=float, default=1.0, help="of sampling, everywhere")
     group("--prompt-limit", type=int, help="tokens; older turns are dropped beyond it")
     group("--response-limit", type=int, help="tokens; a longer response is cut")
     group = parser.add_argument_group("critic warm-up").add_argument
-    group("--w-epoch", type=int, help="batches collected before the first update; 0: no warm-up")
+    group("--w-epoch", type=int, help="batches to collect; 0: no warm-up")
     group("--w-iter", type=int, help="rounds of critic training on them")
-    group("--w-fraction", type=float, help="share of the turns that a round trains on")
-    group("--w-lr", type=float, help="learning rate of the critic in the warm-up")
+    group("--w-fraction", type=float, help="of the turns, per round")
+    group("--w-lr", type=float, help="learning rate of the critic in it")
     group = parser.add_argument_group("advantages").add_argument
+    group("--advantages", choices=["dual-gae"], default="dual-gae", help="the estimator")
     group("--e-len", type=int, help="turns of each environment per update, E")
     group("--gamma-step", type=float, default=0.99, help="discount from turn to turn")
     group("--lam-step", type=float, default=0.95, help="GAE lambda from turn to turn")
     group("--gamma-token", type=float, default=1.0, help="discount from token to token")
     group("--lam-token", type=float, default=1.0, help="GAE lambda from token to token")
-    group("--use-proper-time-limits", action="store_true", help="bootstrap at time limits; default: failures")
+    group("--use-proper-time-limits", action="store_true", help="bootstrap there")
     group("--kl-coef", type=float, default=0.001, help="beta of the KL penalty in the reward")
     group("--kl-estimator", choices=["k1", "k2", "k3"], default="k1", help="of the penalty")
-    group("--kl-target", type=float, help="let beta follow this KL per token; default: beta is fixed")
+    group("--kl-target", type=float, help="per token, for beta to follow")
     group("--kl-horizon", type=int, default=10000, help="turns over which beta adapts")
     group = parser.add_argument_group("update").add_argument
     group("--num-updates", type=int, help="PPO updates")
-    group("--critic-layers", type=int, help="decoder layers that the critic copies, k; 0: a plain head")
-    group("--value-grad-trunk", action="store_true", help="let the value loss move the shared trunk")
+    group("--critic-layers", type=int, help="that the critic copies, k; 0: a head")
+    group("--value-grad-trunk", action="store_true", help="value loss moves trunk")
     group("--lr", type=float, help="learning rate of the actor")
-    group("--critic-lr", type=float, help="learning rate of the critic branch and head")
-    group("--lr-schedule", choices=["constant", "linear"], default="constant", help="over num-updates")
+    group("--critic-lr", type=float, help="learning rate of branch and head")
+    group("--lr-schedule", choices=["constant", "linear"], default="constant")
     group("--ppo-epoch", type=int, help="passes over a batch")
     group("--minibatch", type=int, help="turns per optimizer step")
     group("--token-budget", type=int, default=16384, help="padded tokens per forward pass")
     group("--clip", type=float, default=0.2, help="of the probability ratio")
     group("--value-clip", type=float, help="of value changes; inf: off")
-    group("--first-token-weight", type=float, default=3.0, help="of a turn's first token in the value loss")
+    group("--first-token-weight", type=float, default=3.0, help="in the value loss")
     group("--entropy-coef", type=float, default=0.0, help="entropy bonus")
     group("--max-grad-norm", type=float, default=1.0, help="gradient clipping")
     group = parser.add_argument_group("run").add_argument
     group("--seed", type=int, default=1, help="of everything random")
     group("--run-dir", type=Path, help="default: runs/<env>-<time>")
-    group("--resume", type=Path, metavar="RUN", help="go on from the newest checkpoint of a run")
+    group("--resume", type=Path, metavar="RUN", help="go on from its checkpoint")
     group("--save-interval", type=int, default=30, help="updates between checkpoints")
     group("--eval-interval", type=int, default=30, help="updates between evaluations; 0: none")
     group("--eval-episodes", type=int, default=256, help="episodes of the evaluation panel")
     group("--eval-only", action="store_true", help="evaluate the model and stop")
-    group("--log-envs", type=int, default=2, help="environments whose turns go into trajectories.jsonl")
+    group("--log-envs", type=int, default=2, help="logged in trajectories.jsonl")
     try:
         known, _ = parser.parse_known_args(argv)
         parser.set_defaults(**saved_args(known.resume) if known.resume else defaults(known))
@@ -120,23 +122,34 @@ def saved_args(run: Path) -> dict:
 def check(args: argparse.Namespace) -> None:
     """ValueError with one clear line for what cannot work."""
     flag = lambda name: "--" + name.replace("_", "-")  # noqa: E731
-    positive = "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit response_limit"
-    for name in (positive + " eval_episodes save_interval kl_horizon w_iter").split():
+    positive = "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit"
+    for name in f"{positive} response_limit eval_episodes save_interval kl_horizon w_iter".split():
         if getattr(args, name) < 1:
             raise ValueError(f"{flag(name)} must be at least 1, got {getattr(args, name)}")
-    for name in "w_epoch memory_length env_workers eval_interval log_envs critic_layers seed".split():
+    counts = "w_epoch memory_length env_workers eval_interval log_envs critic_layers seed"
+    for name in counts.split():
         if getattr(args, name) < 0:
             raise ValueError(f"{flag(name)} must be at least 0, got {getattr(args, name)}")
     for name in "gamma_step lam_step gamma_token lam_token w_fraction".split():
         if not 0 <= getattr(args, name) <= 1:
             raise ValueError(f"{flag(name)} must be in [0, 1], got {getattr(args, name)}")
+    for name in "lr critic_lr w_lr kl_coef entropy_coef format_penalty".split():
+        if not 0 <= getattr(args, name) < float("inf"):  # so that nan is refused too
+            raise ValueError(f"{flag(name)} must be at least 0, got {getattr(args, name)}")
+    for name in "clip value_clip kl_target max_grad_norm first_token_weight".split():
+        if getattr(args, name) is not None and not getattr(args, name) > 0:
+            raise ValueError(f"{flag(name)} must be above 0, got {getattr(args, name)}")
     if args.max_episode_steps is not None and args.max_episode_steps < 1:
         raise ValueError(f"--max-episode-steps must be at least 1, got {args.max_episode_steps}")
-    if args.temperature <= 0 and not args.eval_only:
+    if not 0 <= args.temperature < float("inf"):
+        raise ValueError(f"--temperature must be at least 0, got {args.temperature}")
+    if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
     if args.n_env * args.e_len % args.minibatch:
-        turns = f"{args.n_env} x {args.e_len} = {args.n_env * args.e_len}"
-        raise ValueError(f"n_env x e_len = {turns} turns do not divide into minibatches of {args.minibatch}")
+        turns = f"{args.n_env} x {args.e_len} = {args.n_env * args.e_len} turns"
+        raise ValueError(
+            f"n_env x e_len = {turns} do not divide into minibatches of {args.minibatch}"
+        )
     if args.env_workers > args.n_env:
         raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
 

@@ -32,6 +32,9 @@ from storage.rollout import RolloutStorage
 from storage.trajectory import write_turns
 
 
+ESTIMATORS = {"dual-gae": dual_discount_gae}
+
+
 def collect(envs, memories, engine, render, rollouts):
     """Fill `rollouts`: nobody waits for the slowest response or environment."""
     for i, mem in enumerate(memories):
@@ -63,7 +66,7 @@ def main(args):
     agent = make_agent(args, actor_critic)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
     estimator = partial(
-        dual_discount_gae,
+        ESTIMATORS[args.advantages],
         gamma_step=args.gamma_step,
         lam_step=args.lam_step,
         gamma_token=args.gamma_token,
@@ -73,7 +76,7 @@ def main(args):
     seed = args.seed + start  # a resumed run begins new episodes
     envs = make_envs(args, [EpisodeSeeds(seed, 0, i) for i in range(args.n_env)])
     memories = start_memories(args, envs)
-    render(memories[0].messages())  # a prompt limit that is too small shows before anything is written
+    render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
     run = prepare_run_dir(args)
     logger, timer = Logger(run, start, args.num_updates), Timer()
     describe(args, run, actor_critic, logger)
@@ -94,7 +97,9 @@ def main(args):
         return
     episodes = Episodes(args.n_env)
     if start == 0 and args.w_epoch > 0:
-        rollouts = RolloutStorage(args.w_epoch * args.e_len, args.n_env, args.token_budget, episodes, device)
+        rollouts = RolloutStorage(
+            args.w_epoch * args.e_len, args.n_env, args.token_budget, episodes, device
+        )
         engine.reseed(1, args.seed)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
@@ -107,7 +112,6 @@ def main(args):
 
     rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, episodes, device)
     for update in range(start, args.num_updates):
-        engine.push_weights(actor_critic)
         if args.eval_interval and update % args.eval_interval == 0:
             evaluate(update)
         engine.reseed(2, args.seed, update)
@@ -122,6 +126,8 @@ def main(args):
             if args.lr_schedule == "linear":
                 agent.scale_lr(1 - update / args.num_updates)
             metrics |= agent.update(rollouts)
+        with timer("push"):
+            engine.push_weights(actor_critic)
         kl.update(metrics["kl/ref"], args.n_env * args.e_len)
         metrics |= {"turns": (update + 1) * args.n_env * args.e_len, "kl/coef": kl.coef}
         logger.write(update, metrics | timer.lap())
@@ -130,7 +136,6 @@ def main(args):
         if (update + 1) % args.save_interval == 0 or update + 1 == args.num_updates:
             save(run, update + 1, actor_critic, agent, kl, tokenizer)
 
-    engine.push_weights(actor_critic)
     evaluate(args.num_updates)
     logger.say(f"trained model: {run / 'model'}")
     logger.close()

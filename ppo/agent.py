@@ -112,12 +112,14 @@ class Agent:
         sums = dict(policy_loss=0.0, value_loss=0.0, entropy=0.0, approx_kl=0.0, clipfrac=0.0)
         farthest = 1.0
         for batch, mask in rollouts.batches(rows):
-            scores = self.actor_critic(batch.ids, batch.response_mask)
+            scores = self.actor_critic(batch.ids, batch.response_mask, self.entropy_coef > 0)
             old_logps = take(rollouts.logps)
             policy, clipped = policy_loss(scores.logps, old_logps, take(advantages), self.clip)
             value = self._value_loss(rollouts, scores.values, batch.rows, mask, weights)
-            loss = (policy.sum() - self.entropy_coef * scores.entropies.sum()) / n_tokens
-            (loss + value.sum() / n_weights).backward()
+            loss = policy.sum() / n_tokens + value.sum() / n_weights
+            if self.entropy_coef > 0:
+                loss = loss - self.entropy_coef * scores.entropies.sum() / n_tokens
+            loss.backward()
             with torch.no_grad():
                 log_ratio = scores.logps - old_logps
                 sums["policy_loss"] += policy.sum().item()

@@ -19,13 +19,20 @@ PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "crafter", "numpy"
 
 def prepare_run_dir(args: argparse.Namespace) -> Path:
     """Create the directory and write args.json; ValueError if it holds something already."""
-    run = args.run_dir or Path("runs") / f"{args.env_name.replace(':', '.')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    run = (
+        args.run_dir
+        or Path("runs") / f"{args.env_name.replace(':', '.')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    )
     if args.resume is None and run.exists() and (not run.is_dir() or any(run.iterdir())):
-        raise ValueError(f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir")
+        raise ValueError(
+            f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir"
+        )
     try:
         run.mkdir(parents=True, exist_ok=True)
         if args.resume is None:
-            (run / "args.json").write_text(json.dumps(describe_run(args), indent=1, default=str) + "\n")
+            (run / "args.json").write_text(
+                json.dumps(describe_run(args), indent=1, default=str) + "\n"
+            )
     except OSError as error:
         raise ValueError(f"cannot write to {run}: {error.strerror}") from error
     return run
@@ -48,7 +55,9 @@ def git_commit() -> str | None:
     ).stdout.strip()
     try:
         commit = git("rev-parse", "HEAD")
-        return commit + ("-dirty" if git("status", "--porcelain", "-uno") else "") if commit else None
+        return (
+            commit + ("-dirty" if git("status", "--porcelain", "-uno") else "") if commit else None
+        )
     except OSError:
         return None
 

@@ -6,6 +6,8 @@ engine samples depends on (seed, slot, number of the slot's prompt since `reseed
 what else is in the batch. It knows nothing of templates, environments or rewards.
 """
 
+import importlib
+import importlib.util
 from collections import Counter
 from dataclasses import dataclass
 
@@ -60,6 +62,13 @@ class Engine:
 
     def push_weights(self, actor_critic) -> None:
         raise NotImplementedError
+
+    def sleep(self) -> None:
+        """Give memory back while the trainer computes; push_weights wakes the engine."""
+
+    def stats(self) -> dict[str, float]:
+        """What the engine knows of its work since the last call, as "group/name"."""
+        return {}
 
     @property
     def idle(self) -> bool:
@@ -155,3 +164,34 @@ def sample(logits: Tensor, temperature: float, rngs: list[np.random.Generator]):
         tokens = torch.searchsorted(cdf, (uniform * cdf[:, -1]).unsqueeze(-1), right=True)
         tokens = tokens.squeeze(-1).clamp(max=logits.shape[-1] - 1)
     return tokens, logps.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+
+ENGINES = {
+    "vllm": "ppo.engine_vllm:VLLMEngine",
+    "transformers": "ppo.engine:TransformersEngine",
+}
+
+
+def make_engine(args, tokenizer, ends: set[int]) -> Engine:
+    """`args.engine` of ENGINES; auto is vLLM where it is installed.
+
+    ValueError: vLLM is asked for and not installed, or cannot run the model on this device
+    """
+    installed = importlib.util.find_spec("vllm") is not None
+    name = args.engine if args.engine != "auto" else "vllm" if installed else "transformers"
+    if name == "vllm" and not installed:
+        raise ValueError("--engine vllm: vLLM is not installed; use --engine transformers or auto")
+    module, _, engine = ENGINES[name].partition(":")
+    engine = getattr(importlib.import_module(module), engine)
+    common = (tokenizer, ends, args.response_limit, args.temperature)
+    if name == "transformers":
+        return engine(*common)
+    return engine(
+        *common,
+        model=args.model,
+        prompt_limit=args.prompt_limit,
+        dtype="bfloat16" if torch.cuda.is_available() else "float32",
+        seed=args.seed,
+        gpu_memory_utilization=args.gpu_memory_utilization,
+        max_num_seqs=args.n_env,
+    )

@@ -21,7 +21,7 @@ def dual_discount_gae(
     gamma_token: float,
     lam_token: float,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns of every response token, both (E, N, T) and 0 where nothing was sampled.
+    """Advantages and returns of every response token, both (E, N, T), 0 where none was sampled.
 
     rewards, values: (E, N, T); values[t, n, k] is V of the state before token k of turn t
     response_mask: (E, N, T), True where a token was sampled; at least one per turn
@@ -40,9 +40,14 @@ def dual_discount_gae(
     assert lengths.min() > 0, f"a turn without a response token among {tuple(lengths.shape)}"
 
     # Move the tokens of each turn to the front, so that token k + 1 stands right after token k.
-    front = torch.arange(T, device=values.device) < lengths.unsqueeze(-1)  # (E, N, T)
+    at = torch.arange(T, device=values.device)
+    front = at < lengths.unsqueeze(-1)  # (E, N, T)
+    moved = not torch.equal(front, mask)
     r, v = torch.zeros_like(values), torch.zeros_like(values)
-    r[front], v[front] = rewards[mask].to(values.dtype), values[mask]
+    if moved:
+        r[front], v[front] = rewards[mask].to(values.dtype), values[mask]
+    else:
+        r, v = torch.where(front, rewards, r), torch.where(front, values, v)
     last = (lengths - 1).unsqueeze(-1)  # (E, N, 1)
     v_after = torch.zeros_like(v)
     v_after[..., :-1] = gamma_token * v[..., 1:]
@@ -59,17 +64,20 @@ def dual_discount_gae(
         advantages, reach = longer, 2 * reach
 
     # From turn to turn, backwards: the first advantage of turn t + 1 reaches every token of turn t.
-    to_last = (last - torch.arange(T, device=v.device)).clamp(min=0)  # (E, N, T), tokens until the last
-    decay = torch.where(front, torch.tensor(c, dtype=v.dtype, device=v.device) ** to_last, 0.0)
+    powers = torch.tensor(c, dtype=v.dtype, device=v.device) ** at  # c^0 .. c^(T-1)
+    decay = torch.where(front, powers[(last - at).clamp(min=0)], 0.0)  # from the last token back
     carry = torch.zeros_like(v[0, :, 0])  # (N,), nothing is known beyond the batch cut
     for t in reversed(range(E)):
         carry = gamma_step * lam_step * carry.masked_fill(episode_ends[t].bool(), 0.0)
         advantages[t] += decay[t] * carry.unsqueeze(-1)
         carry = advantages[t, :, 0]
 
-    out, returns = torch.zeros_like(v), torch.zeros_like(v)
-    out[mask], returns[mask] = advantages[front], (advantages + v)[front]
-    return out, returns
+    returns = torch.where(front, advantages + v, 0.0)
+    if not moved:
+        return advantages, returns
+    in_place = torch.zeros_like(v), torch.zeros_like(v)
+    in_place[0][mask], in_place[1][mask] = advantages[front], returns[front]
+    return in_place
 
 
 def whiten(advantages: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:

@@ -1,7 +1,7 @@
 """The actor-critic: one shared trunk, the actor's layers on top of it, and a critic branch.
 
-    ids -> embeddings -> layers below ----> top k layers -> norm -> lm_head    -> log-probs (actor)
-                                      \\--> own copy of them     -> linear head -> values    (critic)
+    ids -> embeddings -> layers below --> top k layers, norm --> lm_head --> log-probs   (actor)
+                                     \\--> a copy of them ------> linear head --> values  (critic)
 
 The copy starts as the actor's layers and the fp32 head at zero output; k = 0 is the plain head on
 the actor's last hidden state. Everything per token is computed at response positions only and
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time
 
@@ -42,7 +43,9 @@ class ActorCritic(nn.Module):
         super().__init__()
         n_layers = check_decoder(lm)
         if not 0 <= critic_layers <= n_layers:
-            raise ValueError(f"--critic-layers must be 0..{n_layers} for this model, got {critic_layers}")
+            raise ValueError(
+                f"--critic-layers must be 0..{n_layers} for this model, got {critic_layers}"
+            )
         self.lm = lm
         self.n_trunk = n_layers - critic_layers
         self.branch = copy.deepcopy(lm.model.layers[self.n_trunk :])
@@ -59,14 +62,16 @@ class ActorCritic(nn.Module):
     def critic_parameters(self) -> list[nn.Parameter]:
         return [p for name, p in self.named_parameters() if not name.startswith("lm.")]
 
-    def forward(self, ids: Tensor, response_mask: Tensor) -> Scores:
-        """ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens."""
+    def forward(self, ids: Tensor, response_mask: Tensor, entropy_grad: bool = False) -> Scores:
+        """ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens.
+
+        entropy_grad: whether entropies carry a gradient (only an entropy bonus needs it)
+        """
         hidden, rotary = trunk(self.lm, ids, self.n_trunk)  # (B, L, D)
         decoded = decode(self.lm.model.layers[self.n_trunk :], hidden, rotary)
         decisions = self.lm.model.norm(_decisions(decoded, response_mask))  # (R, D)
-        logps, entropies = token_logps(
-            self.lm, decisions, ids[response_mask], self.temperature
-        )
+        tokens = ids[response_mask]
+        logps, entropies = token_logps(self.lm, decisions, tokens, self.temperature, entropy_grad)
         shared = hidden if self.value_grad_trunk else hidden.detach()
         return Scores(logps, entropies, self._branch_values(shared, rotary, response_mask))
 
@@ -117,30 +122,37 @@ def decode(layers, hidden: Tensor, rotary) -> Tensor:
 
 
 def _decisions(hidden: Tensor, response_mask: Tensor) -> Tensor:
-    """(B, L, D) -> (R, D): the hidden state BEFORE each response token, the one that predicts it."""
+    """(B, L, D) -> (R, D): the hidden state before each response token, which predicts it."""
     return hidden[:, :-1][response_mask[:, 1:]]
 
 
-def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature: float):
+def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature: float, entropy_grad=False):
     """Log-probs and entropies (R,) of `tokens` given `decisions` (R, D), softmax in fp32.
 
     The (R, V) logits never exist at once: chunks of tokens, recomputed in the backward pass.
     """
     size = max(1, LOGITS_PER_CHUNK // lm.config.vocab_size)
+    recompute = len(tokens) > size and torch.is_grad_enabled()
     chunks = []
     for h, t in zip(decisions.split(size), tokens.split(size), strict=True):
-        if len(tokens) > size and torch.is_grad_enabled():
-            chunks.append(checkpoint(_chunk_logps, lm.lm_head, h, t, temperature, use_reentrant=False))
+        arguments = (lm.lm_head, h, t, temperature, entropy_grad)
+        if recompute:
+            chunks.append(checkpoint(_chunk_logps, *arguments, use_reentrant=False))
         else:
-            chunks.append(_chunk_logps(lm.lm_head, h, t, temperature))
+            chunks.append(_chunk_logps(*arguments))
     logps, entropies = zip(*chunks, strict=True)
     return torch.cat(logps), torch.cat(entropies)
 
 
-def _chunk_logps(lm_head, decisions: Tensor, tokens: Tensor, temperature: float):
-    all_logps = F.log_softmax(lm_head(decisions).float() / temperature, dim=-1)  # (r, V)
-    entropies = -(all_logps.exp() * all_logps).sum(-1)
-    return all_logps.gather(-1, tokens.unsqueeze(-1)).squeeze(-1), entropies
+def _chunk_logps(lm_head, decisions: Tensor, tokens: Tensor, temperature: float, entropy_grad):
+    logits = lm_head(decisions).float() / temperature  # (r, V)
+    log_total = logits.logsumexp(-1)
+    logps = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - log_total
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+        # H = log sum exp(z) - sum p z
+        p = (logits - log_total.unsqueeze(-1)).exp()
+        entropies = log_total - torch.linalg.vecdot(p, logits)
+    return logps, entropies
 
 
 def check_decoder(lm) -> int:
@@ -169,16 +181,21 @@ def load_lm(path: str, device: str):
     ValueError with one line if it cannot be loaded or has no chat template or end-of-turn token.
     """
     if not Path(path).is_dir() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
-        raise ValueError(f"--model {path}: no such directory (give one, or a hub name as org/model)")
+        raise ValueError(
+            f"--model {path}: no such directory (give one, or a hub name as org/model)"
+        )
+    disable_progress_bar()  # of loading and saving: an error is one line, and the run has its own
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         lm = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, attn_implementation="sdpa"
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(f"--model {path}: cannot load it: {str(error).splitlines()[0]}") from error
     if tokenizer.chat_template is None:
-        raise ValueError(f"--model {path}: its tokenizer has no chat template; use an instruct model")
+        raise ValueError(
+            f"--model {path}: its tokenizer has no chat template; use an instruct model"
+        )
     ends = lm.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id} | set(ends if isinstance(ends, list) else [ends])
     ends.discard(None)

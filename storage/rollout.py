@@ -16,7 +16,7 @@ from storage.minibatch import micro_batches
 
 
 class RolloutStorage:
-    """token_budget: padded tokens per forward pass. episodes: the record that finished ones join."""
+    """token_budget: padded tokens per forward pass; episodes: the record of finished ones."""
 
     def __init__(self, e_len: int, n_env: int, token_budget: int, episodes: Episodes, device="cpu"):
         self.e_len, self.n_env = e_len, n_env
@@ -195,7 +195,8 @@ class RolloutStorage:
         starts = []
         for response, step in zip(responses, steps, strict=True):
             ends = accumulate(map(len, response.pieces))
-            starts.append(next((k for k, end in enumerate(ends) if end > step.action_at), 10**9))
+            at = step.action_at if step.action_at < len(response.text) else 10**9  # no marker
+            starts.append(next((k for k, end in enumerate(ends) if end > at), 10**9))
         starts = torch.tensor(starts, device=self.device).view(self.e_len, self.n_env, 1)
         return torch.arange(self.logps.shape[-1], device=self.device) >= starts
 

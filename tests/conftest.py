@@ -43,6 +43,10 @@ class FakeStep:
 
 @pytest.fixture
 def tokenizer():
+    return make_tokenizer()
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
     alphabet = ["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     core = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -51,6 +55,15 @@ def tokenizer():
     return PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="<end>", chat_template=template + "assistant: "
     )
+
+
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory) -> str:
+    """The random model on disk. A character is a token: prompts take --prompt-limit 4096."""
+    path = tmp_path_factory.mktemp("model")
+    make_lm(std=0.05).save_pretrained(path)
+    make_tokenizer().save_pretrained(path)
+    return str(path)
 
 
 @pytest.fixture

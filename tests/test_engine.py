@@ -1,12 +1,15 @@
 """The transformers engine: what it samples, its log-probs, its independence of the batch."""
 
+import importlib.util
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from conftest import FakePrompt, make_lm
 from torch.testing import assert_close
 
-from ppo.engine import TransformersEngine, sample
+from ppo.engine import TransformersEngine, make_engine, sample
 from ppo.model import ActorCritic
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
@@ -96,3 +99,16 @@ def test_sampling_follows_the_distribution():
     cold, _ = sample(logits, 0.5, [rng] * 20_000)
     shares = torch.bincount(cold, minlength=3) / 20_000
     assert_close(shares, torch.tensor([0.01, 0.04, 0.49]) / 0.54, atol=0.012, rtol=0)
+
+
+def test_the_choice_of_an_engine(tokenizer, monkeypatch):
+    make = lambda name: make_engine(  # noqa: E731
+        SimpleNamespace(engine=name, response_limit=7, temperature=0.5), tokenizer, {0}
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # vLLM is not installed
+    for name in ("transformers", "auto"):
+        engine = make(name)
+        assert isinstance(engine, TransformersEngine)
+        assert (engine.response_limit, engine.temperature, engine.ends) == (7, 0.5, {0})
+    with pytest.raises(ValueError, match="vLLM is not installed"):
+        make("vllm")

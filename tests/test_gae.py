@@ -50,7 +50,8 @@ def test_token_discounts_by_hand():
 
 
 def test_both_discounts_by_hand():
-    # turns of 2 and 1 tokens, V = 0 but V[1, 0] = 1, reward 2 at the end; gt = lt = .5, gs = .8, ls = .5
+    # turns of 2 and 1 tokens, V = 0 but V[1, 0] = 1, reward 2 at the end;
+    # gamma_token = lam_token = .5, gamma_step = .8, lam_step = .5
     # A[1, 0] = 2 - 1 = 1
     # A[0, 1] = .8 * 1 + .8 * .5 * 1 = 1.2        the step pair, from last token to first token
     # A[0, 0] = .5 * .5 * 1.2 = .3                the token pair
@@ -66,7 +67,7 @@ def test_both_discounts_by_hand():
     [
         # terminated: V_next = 0 and nothing flows back:   A = 0 - .5
         (0.0, True, -0.5),
-        # proper time limit: V(final observation) = .8:    A = .9 * .8 - .5 = .22, nothing flows back
+        # proper time limit: V(final observation) = .8:    A = .9 * .8 - .5 = .22
         (0.8, True, 0.22),
         # same episode: V_next = V[1, 0] = .2, A[1, 0] = 1 - .2 = .8:
         #   A = .9 * .2 - .5 + .9 * .5 * .8 = .04
@@ -130,7 +131,9 @@ discount = st.floats(0, 1)
 @given(st.integers(0, 10**6), discount, discount, discount, discount, st.booleans())
 def test_equals_the_scalar_recursion(seed, gs, ls, gt, lt, holes):
     rewards, values, mask, next_values, ends = random_batch(seed, holes=holes)
-    advantages, returns = dual_discount_gae(rewards, values, mask, next_values, ends, gs, ls, gt, lt)
+    advantages, returns = dual_discount_gae(
+        rewards, values, mask, next_values, ends, gs, ls, gt, lt
+    )
     slow = scalar_recursion(rewards, values, mask, next_values, ends, gs, ls, gt, lt)
     assert_close(advantages, slow)
     assert_close(returns, torch.where(mask, slow + values, 0.0))
@@ -181,11 +184,18 @@ def test_padding_never_matters():
 def test_a_turn_without_tokens_is_refused():
     with pytest.raises(AssertionError, match="without a response token"):
         dual_discount_gae(
-            one_env([0]), one_env([0]), torch.tensor([[[False]]]), column(0.0), column(True), **PAPER
+            one_env([0]),
+            one_env([0]),
+            torch.tensor([[[False]]]),
+            column(0.0),
+            column(True),
+            **PAPER,
         )
 
 
 def test_whiten():
     # of 1, 2, 3 (the 9 is masked): mean 2, variance 2 / 3 -> -1.2247, 0, 1.2247
-    white = whiten(torch.tensor([[1.0, 2.0], [3.0, 9.0]]), torch.tensor([[True, True], [True, False]]))
+    white = whiten(
+        torch.tensor([[1.0, 2.0], [3.0, 9.0]]), torch.tensor([[True, True], [True, False]])
+    )
     assert_close(white, torch.tensor([[-1.224745, 0.0], [1.224745, 0.0]]))

@@ -12,8 +12,8 @@ from ppo.losses import explained_variance, first_token_weights, policy_loss, val
 
 def test_policy_loss_clips_only_what_went_far_enough():
     # clip .2; ratios 1.5, 1.5, .5, .5 with A = 1, -1, 1, -1
-    #   A = 1,  ratio 1.5: max(-1.5, -1.2) = -1.2, clipped     A = -1, ratio 1.5: max(1.5, 1.2) = 1.5
-    #   A = 1,  ratio .5:  max(-.5, -.8) = -.5                 A = -1, ratio .5:  max(.5, .8) = .8, clipped
+    #   ratio 1.5: A = 1: max(-1.5, -1.2) = -1.2, clipped;   A = -1: max(1.5, 1.2) = 1.5
+    #   ratio .5:  A = 1: max(-.5, -.8) = -.5;               A = -1: max(.5, .8) = .8, clipped
     ratios = torch.tensor([1.5, 1.5, 0.5, 0.5])
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0])
     loss, clipped = policy_loss(ratios.log(), torch.zeros(4), advantages, clip=0.2)

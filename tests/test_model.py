@@ -100,7 +100,7 @@ def test_chunks_give_the_same_numbers_and_gradients(lm, monkeypatch):
     for entries in (2**25, 260 * 2):  # all at once; two tokens at a time
         monkeypatch.setattr(model, "LOGITS_PER_CHUNK", entries)
         lm.zero_grad(set_to_none=True)
-        scores = ActorCritic(lm, 0, temperature=1.0)(ids, mask)
+        scores = ActorCritic(lm, 0, temperature=1.0)(ids, mask, entropy_grad=True)
         (scores.logps + scores.entropies).sum().backward()
         results.append((scores.logps.detach(), [p.grad.clone() for p in lm.parameters()]))
     assert_close(results[0], results[1], atol=1e-5, rtol=1e-4)

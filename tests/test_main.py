@@ -1,0 +1,365 @@
+"""The program as a whole, on small runs: what it leaves behind, seeds, resume, and collect."""
+
+import itertools
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import FakePrompt, make_lm
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import main
+from arguments import TINY, get_args
+from envs import make_env
+from envs.vec_env import EpisodeSeeds, VecEnv
+from memory.window import WindowMemory
+from ppo.checkpoint import load_checkpoint
+from ppo.engine import Response
+from ppo.evaluation import Panel
+from ppo.kl import KLPenalty
+from ppo.model import ActorCritic
+from storage.episodes import Episodes
+from storage.rollout import RolloutStorage
+
+ROOT = Path(__file__).resolve().parent.parent
+# 4 environments of 2 turns per update; an episode of the toy has 4 turns
+SMALL = """--env-name toy --n-env 4 --e-len 2 --num-updates 2 --minibatch 4 --ppo-epoch 2
+--w-epoch 1 --w-iter 2 --w-fraction 0.5 --w-lr 0.01 --lr 0.01 --critic-lr 0.01 --response-limit 8
+--eval-episodes 4 --prompt-limit 4096"""
+KEYS = """update turns time/total time/collect time/score time/update time/push rollout/success
+rollout/return rollout/episode_len rollout/valid_action rollout/response_tokens
+rollout/truncated_responses rollout/prompt_overflow ppo/policy_loss ppo/value_loss ppo/approx_kl
+ppo/clipfrac ppo/ratio_first_minibatch ppo/entropy ppo/grad_norm ppo/explained_variance kl/ref
+kl/ref_think kl/ref_action engine/logp_gap_mean engine/logp_gap_p99"""
+
+
+def train(run: Path, model: str, flags: str = "") -> Path:
+    main.main(get_args([*SMALL.split(), "--model", model, "--run-dir", str(run), *flags.split()]))
+    return run
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def timeless(path: Path) -> list[dict]:
+    """The records of a run without what a clock said."""
+    return [{k: v for k, v in r.items() if not k.startswith("time/")} for r in lines(path)]
+
+
+@pytest.fixture(scope="module")
+def program(model_dir, tmp_path_factory):
+    """(run directory, standard output) of `python main.py`, a process of its own."""
+    run = tmp_path_factory.mktemp("runs") / "toy"
+    process = subprocess.run(
+        [sys.executable, "main.py", "--model", model_dir, "--run-dir", run, *SMALL.split()],
+        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert "%|" not in process.stderr  # progress bars are for terminals
+    return run, process.stdout
+
+
+@pytest.fixture(scope="module")
+def run(program):
+    return program[0]
+
+
+# ---- what a run leaves behind ---------------------------------------------------------------
+
+
+def test_it_says_what_it_does(program):
+    run, said = program
+    assert said.startswith("toy, ") and str(run) in said.splitlines()[0]
+    for piece in ("update    1/2", "update    2/2", "eval after 0 updates", "eval after 2 updates"):
+        assert sum(line.startswith(piece) for line in said.splitlines()) == 1, said
+    assert said.splitlines()[-1] == f"trained model: {run / 'model'}"
+
+
+def test_the_files_of_a_run(run):
+    files = {path.name for path in run.iterdir() if not path.name.startswith("events.")}
+    assert files >= {"args.json", "metrics.jsonl", "eval.jsonl", "trajectories.jsonl"}
+    assert files >= {"checkpoints", "model"}
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["update-000002.pt"]
+
+
+def test_args_json(run):
+    described = json.loads((run / "args.json").read_text())
+    assert described["args"]["env_name"] == "toy" and described["args"]["e_len"] == 2
+    assert described["args"]["gamma_step"] == 0.99  # defaults too
+    assert described["versions"].keys() >= {"python", "torch", "transformers", "gymnasium"}
+    assert described["versions"]["torch"] == torch.__version__
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True
+    )
+    if commit.returncode == 0:  # not so in an unpacked archive
+        assert described["git"].removesuffix("-dirty") == commit.stdout.strip()
+
+
+def test_metrics_jsonl(run):
+    first, second = lines(run / "metrics.jsonl")
+    assert first.keys() == second.keys() >= set(KEYS.split())
+    assert [first["update"], second["update"]] == [0, 1]
+    # 4 environments x 2 turns per update; the 8 turns of the warm-up do not count
+    assert [first["turns"], second["turns"]] == [8, 16]
+    for name, value in (first | second).items():
+        assert value is None or (math.isfinite(value) and not isinstance(value, bool)), name
+    # the policy is still the reference, the engine has its weights, the first ratio is 1
+    assert first["kl/ref"] == 0.0
+    assert first["engine/logp_gap_mean"] < 1e-5
+    assert first["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-4)
+    assert second["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-4)
+    # and then it has moved, and the engine with it
+    assert abs(second["kl/ref"]) > 1e-4
+    assert second["engine/logp_gap_mean"] < 1e-5
+    assert first["rollout/valid_action"] == 0.0  # random letters
+    assert first["rollout/return"] == pytest.approx(-0.4)  # four penalties
+    assert first["time/total"] >= first["time/collect"] + first["time/score"] + first["time/update"]
+
+
+def test_eval_jsonl(run):
+    before, after = lines(run / "eval.jsonl")
+    assert [before["update"], after["update"]] == [0, 2]
+    for record in (before, after):
+        assert record["eval/episodes"] == 4 and record["eval/episode_len"] == 4
+        assert record["eval/success_low"] == record["eval/success"] == 0.0
+        assert record["eval/success_high"] == pytest.approx(0.4899, abs=1e-4)  # 0 of 4, Wilson
+        assert record["eval/return"] == pytest.approx(-0.4)
+
+
+def test_warmup_jsonl(run):
+    (record,) = lines(run / "warmup.jsonl")
+    assert record["warmup/turns"] == 8
+    # no episode of 4 turns ends in the 2 turns of the warm-up: nothing is claimed
+    assert "warmup/explained_variance_held_out" not in record
+
+
+def test_trajectories_jsonl(run):
+    turns = lines(run / "trajectories.jsonl")
+    # two environments, two updates of two turns; the turn counts on
+    where = [(turn["update"], turn["env"], turn["turn"]) for turn in turns]
+    assert where == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1),
+                     (1, 0, 2), (1, 0, 3), (1, 1, 2), (1, 1, 3)]  # fmt: skip
+    for turn in turns:
+        lengths = {len(turn[name]) for name in ("tokens", "logps", "values", "advantages", "kl")}
+        assert len(lengths) == 1 and 1 <= lengths.pop() <= 8
+        assert turn["prompt"].startswith("system: You are shown one colour")
+        assert turn["prompt"].endswith("assistant: ") and "The colour is" in turn["prompt"]
+        assert (turn["action"], turn["valid"], turn["reward"]) == ("pass", False, -0.1)
+        assert turn["response_truncated"] == (turn["tokens"][-1] != "<end>")
+    # the warm-up had turns 1 and 2 of each episode, update 0 has 3 and 4: the last one terminates
+    assert [turn["terminated"] for turn in turns[:4]] == [False, True, False, True]
+    # memory length 1: an episode's first prompt shows no history, its second one turn
+    assert "\nuser: Observation:" not in turns[4]["prompt"]
+    assert turns[5]["prompt"].count("\nuser: Observation:") == 1
+    assert f"{turns[4]['response'].strip()}\nACTION: pass\nuser: Current" in turns[5]["prompt"]
+
+
+def test_tensorboard_has_the_same_numbers(run):
+    board = EventAccumulator(str(run)).Reload()
+    for record in lines(run / "metrics.jsonl"):
+        for name in ("ppo/value_loss", "rollout/return", "kl/ref"):
+            logged = {event.step: event.value for event in board.Scalars(name)}
+            assert logged[record["update"]] == pytest.approx(record[name], rel=1e-6)
+    assert {event.step for event in board.Scalars("eval/success")} == {0, 2}
+    assert "kl/ref_action" not in board.Tags()["scalars"]  # null: nothing was ever an action
+
+
+def test_the_model_loads_with_plain_transformers(run, model_dir):
+    lm = AutoModelForCausalLM.from_pretrained(run / "model", dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Hi"}], add_generation_prompt=True, tokenize=False
+    )
+    assert text == "user: Hi\nassistant: "
+    state = torch.load(run / "checkpoints" / "update-000002.pt", weights_only=True)
+    assert state["update"] == 2
+    started = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    for name, p in lm.named_parameters():
+        assert torch.equal(p, state["actor_critic"][f"lm.{name}"]), name
+        assert not torch.equal(p, started.get_parameter(name)), name  # it was trained
+
+
+# ---- seeds, resume, evaluation --------------------------------------------------------------
+
+
+def test_equal_seeds_give_equal_runs_and_others_do_not(run, model_dir, tmp_path, monkeypatch):
+    evaluated = []
+    monkeypatch.setattr(Panel, "act", lambda panel, n, response: evaluated.append(response.text))
+    same = train(tmp_path / "same", model_dir)
+    panels = [evaluated[:16]]  # 4 episodes of 4 turns before training
+    for file in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl"):
+        assert timeless(same / file) == timeless(run / file)  # bit for bit
+    for file in ("trajectories.jsonl", "model/model.safetensors"):
+        assert (same / file).read_bytes() == (run / file).read_bytes()
+    evaluated.clear()
+    other = train(tmp_path / "other", model_dir, "--seed 2")
+    panels.append(evaluated[:16])
+    assert timeless(other / "metrics.jsonl")[0] != timeless(run / "metrics.jsonl")[0]
+    spoken = [{turn["response"] for turn in lines(r / "trajectories.jsonl")} for r in (run, other)]
+    assert not spoken[0] & spoken[1]
+    # but the evaluation panel and its sampling noise are the same in every run
+    assert panels[0] == panels[1] and len(panels[0]) == 16
+    assert timeless(other / "eval.jsonl")[0] == timeless(run / "eval.jsonl")[0]
+
+
+def test_resume_goes_on_counting(model_dir, tmp_path, capsys):
+    run = train(tmp_path / "run", model_dir, "--num-updates 1")
+    described = (run / "args.json").read_text()
+    main.main(get_args(["--resume", str(run), "--num-updates", "3", "--save-interval", "1"]))
+    records = lines(run / "metrics.jsonl")
+    assert [record["update"] for record in records] == [0, 1, 2]
+    assert [record["turns"] for record in records] == [8, 16, 24]
+    assert [record["update"] for record in lines(run / "eval.jsonl")] == [0, 1, 3]
+    saved = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert saved == ["update-000001.pt", "update-000002.pt", "update-000003.pt"]
+    assert load_checkpoint(run)["update"] == 3  # the newest
+    assert len(lines(run / "warmup.jsonl")) == 1  # the critic is warm already
+    assert (run / "args.json").read_text() == described
+    assert "update    3/3" in capsys.readouterr().out
+    # the reference stays the policy that the run began with
+    assert abs(records[1]["kl/ref"]) > 1e-4
+
+
+def test_resume_takes_over_the_whole_training_state(run, model_dir):
+    args = get_args(["--resume", str(run)])
+    assert (args.lr, args.n_env, args.run_dir, args.seed) == (0.01, 4, run, 1)
+    actor_critic = ActorCritic(make_lm(seed=5), args.critic_layers, 1.0)
+    agent, kl = main.make_agent(args, actor_critic), KLPenalty(0.5, "k1", None, 1)
+    assert main.resume(args, actor_critic, agent, kl) == 2
+    state = torch.load(run / "checkpoints" / "update-000002.pt", weights_only=True)
+    for name, value in actor_critic.state_dict().items():
+        assert torch.equal(value, state["actor_critic"][name]), name
+    # Adam has stepped twice an epoch, 2 epochs, 2 updates; the critic also in the warm-up: half of
+    # 8 turns are one minibatch in each of 2 rounds
+    actor, critic = (group["params"] for group in agent.optimizer.param_groups)
+    assert {int(agent.optimizer.state[p]["step"]) for p in actor} == {8}
+    assert {int(agent.optimizer.state[p]["step"]) for p in critic} == {10}
+    assert torch.equal(agent.generator.get_state(), state["generator"])
+    assert kl.coef == 0.001
+
+
+def test_evaluation_only(model_dir, tmp_path, capsys):
+    run = train(tmp_path / "run", model_dir, "--eval-only --temperature 0 --eval-episodes 6")
+    (record,) = lines(run / "eval.jsonl")
+    assert record["eval/episodes"] == 6 and record["update"] == 0
+    written = {path.name for path in run.iterdir() if not path.name.startswith("events.")}
+    assert written == {"args.json", "eval.jsonl"}
+    assert "eval after 0 updates" in capsys.readouterr().out
+
+
+def test_the_linear_schedule_and_proper_time_limits(model_dir, tmp_path):
+    flags = "--lr-schedule linear --use-proper-time-limits --max-episode-steps 3 --w-epoch 0"
+    run = train(tmp_path / "run", model_dir, flags)
+    # 2 updates: lr (1 - 0 / 2), lr (1 - 1 / 2)
+    rates = [record["ppo/lr"] for record in lines(run / "metrics.jsonl")]
+    assert rates == [0.01, 0.005]
+    assert not (run / "warmup.jsonl").exists()
+    assert any(turn["truncated"] for turn in lines(run / "trajectories.jsonl"))
+
+
+def test_babyai_with_a_worker_process(model_dir, tmp_path):
+    flags = "--env-name babyai-goto --max-episode-steps 2 --env-workers 1 --eval-interval 0"
+    model = str(TINY) if TINY.is_dir() else model_dir
+    flags += " --num-updates 1 --w-epoch 0 --n-env 2 --eval-episodes 2"
+    run = train(tmp_path / "run", model, flags)
+    (record,) = lines(run / "metrics.jsonl")
+    assert record.keys() >= set(KEYS.split())
+    assert record["rollout/episode_len"] <= 2
+    turns = lines(run / "trajectories.jsonl")
+    # the default action of an invalid response is a step forward
+    assert {turn["action"] for turn in turns if not turn["valid"]} <= {"go forward"}
+    assert all("Your goal is to go to" in turn["prompt"] for turn in turns)
+    (record,) = lines(run / "eval.jsonl")  # none before and between, but one at the end
+    assert record["update"] == 1 and record["eval/episodes"] == 2
+
+
+# ---- collect --------------------------------------------------------------------------------
+
+
+class Continuous:
+    """An engine that completes one response per step, in random order: nobody waits for others."""
+
+    def __init__(self, seed):
+        self.random, self.waiting, self.submitted = random.Random(seed), [], []
+
+    @property
+    def idle(self):
+        return not self.waiting
+
+    def submit(self, slot, prompt):
+        assert slot not in [other for other, _ in self.waiting], "a second prompt for a slot"
+        self.waiting.append((slot, prompt))
+        self.submitted.append((slot, prompt.ids))
+
+    def step(self):
+        if not self.waiting:
+            return []
+        slot, prompt = self.waiting.pop(self.random.randrange(len(self.waiting)))
+        text = f"ACTION: {self.random.choice(('red', 'green', 'blue'))}"
+        return [(slot, Response(prompt, [1, 0], [-1.0, -1.0], text, [text, ""], False))]
+
+
+def render(messages):
+    return FakePrompt([ord(c) for c in json.dumps(messages)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed):
+    N, E = 4, 3
+    envs = VecEnv(partial(make_env, "toy"), [EpisodeSeeds(seed, 0, i) for i in range(N)])
+    memories = [WindowMemory(1) for _ in range(N)]
+    for memory, first in zip(memories, envs.reset(), strict=True):
+        memory.reset(first)
+    rollouts = RolloutStorage(E, N, 10**6, Episodes(N))
+    pending = [render(memory.messages()).ids for memory in memories]
+    for batch in range(4):
+        engine = Continuous(seed + batch)
+        main.collect(envs, memories, engine, render, rollouts)
+        assert rollouts.full and engine.idle and not envs.asked
+        assert rollouts.turns == [E] * N
+        assert not rollouts.limit_prompts  # its episodes end, but by no time limit
+        assert sorted(slot for slot, _ in engine.submitted) == sorted([*range(N)] * E)
+        for n in range(N):
+            prompts = [rollouts.responses[t][n].prompt.ids for t in range(E)]
+            # the batch begins with the prompt that the one before ended with, unanswered
+            assert prompts[0] == pending[n]
+            assert prompts == [ids for slot, ids in engine.submitted if slot == n]
+            assert all(a != b for a, b in itertools.pairwise([*prompts, pending_of(rollouts, n)]))
+            for t in range(E):
+                said = rollouts.responses[t][n].text.removeprefix("ACTION: ")
+                assert rollouts.steps[t][n].action == said
+            pending[n] = pending_of(rollouts, n)
+        rollouts.after_update()
+    # 4 batches of 3 turns are 3 episodes of 4 turns in each environment
+    assert [episode.length for episode in rollouts.episodes.finished] == [4] * 3 * N
+
+
+def pending_of(rollouts, n):
+    return rollouts.next_prompts[n].ids
+
+
+def test_collect_keeps_the_prompt_of_a_time_limit():
+    envs = VecEnv(partial(make_env, "toy", max_episode_steps=2), [[0, 2, 4]])
+    memory = WindowMemory(1)
+    memory.reset(envs.reset()[0])
+    rollouts = RolloutStorage(3, 1, 10**6, Episodes(1))
+    main.collect(envs, [memory], Continuous(0), render, rollouts)
+    assert [turn[0].truncated for turn in rollouts.steps] == [False, True, False]
+    # what the agent would have seen in turn 2: history and the final observation of the episode
+    asked = json.loads("".join(map(chr, rollouts.limit_prompts[1, 0].ids)))
+    final = rollouts.steps[1][0].observation.text
+    assert asked[1]["content"].startswith("Observation:\n") and final in asked[-1]["content"]
+    # what it sees instead is the first observation of the next episode, without a history
+    assert rollouts.limit_prompts.keys() == {(1, 0)}
+    asked = json.loads("".join(map(chr, rollouts.responses[2][0].prompt.ids)))
+    assert [message["role"] for message in asked] == ["system", "user"]
+    assert rollouts.steps[1][0].first.text in asked[1]["content"]
