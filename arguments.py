@@ -29,7 +29,7 @@ FAMILIES = {
 }  # fmt: skip
 EMBEDDED = dict(
     model=str(TINY), num_updates=60, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
-    w_epoch=20, w_iter=8, w_lr=1e-3, response_limit=32,
+    w_iter=8, w_lr=1e-3, response_limit=32,
 )  # fmt: skip
 
 
@@ -47,7 +47,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group = parser.add_argument_group("generation").add_argument
     group("--model", help="a Hugging Face model: a directory or a hub name")
-    group("--engine", choices=["transformers"], default="transformers", help="what generates")
+    group("--engine", choices=["auto", "vllm", "transformers"], default="transformers")
+    group("--gpu-memory-utilization", type=float, default=0.3, help="vLLM's share of the GPU")
     group("--temperature", type=float, default=1.0, help="of sampling, everywhere")
     group("--prompt-limit", type=int, help="tokens; older turns are dropped beyond it")
     group("--response-limit", type=int, help="tokens; a longer response is cut")
@@ -93,7 +94,10 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--eval-only", action="store_true", help="evaluate the model and stop")
     group("--log-envs", type=int, default=2, help="logged in trajectories.jsonl")
     try:
-        known, _ = parser.parse_known_args(argv)
+        typed = sys.argv[1:] if argv is None else argv  # help waits for the defaults
+        known, _ = parser.parse_known_args([word for word in typed if word not in ("-h", "--help")])
+        if known.resume and known.run_dir:
+            raise ValueError("--resume goes on in its own directory; leave --run-dir out")
         parser.set_defaults(**saved_args(known.resume) if known.resume else defaults(known))
         args = parser.parse_args(argv)
         check(args)
@@ -139,6 +143,9 @@ def check(args: argparse.Namespace) -> None:
     for name in "clip value_clip kl_target max_grad_norm first_token_weight".split():
         if getattr(args, name) is not None and not getattr(args, name) > 0:
             raise ValueError(f"{flag(name)} must be above 0, got {getattr(args, name)}")
+    if not 0 < args.gpu_memory_utilization <= 1:
+        got = args.gpu_memory_utilization
+        raise ValueError(f"--gpu-memory-utilization must be in (0, 1], got {got}")
     if args.max_episode_steps is not None and args.max_episode_steps < 1:
         raise ValueError(f"--max-episode-steps must be at least 1, got {args.max_episode_steps}")
     if not 0 <= args.temperature < float("inf"):

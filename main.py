@@ -20,7 +20,7 @@ from envs.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
 from memory.chat import make_render
 from ppo.agent import Agent
 from ppo.checkpoint import load_checkpoint, prepare_run_dir, save_checkpoint, save_model
-from ppo.engine import TransformersEngine
+from ppo.engine import make_engine
 from ppo.evaluation import Panel
 from ppo.gae import dual_discount_gae
 from ppo.kl import KLPenalty
@@ -61,7 +61,7 @@ def main(args):
     actor_critic = ActorCritic(lm, args.critic_layers, args.temperature or 1, args.value_grad_trunk)
     actor_critic.to(device)
     reference = Reference(lm, args.temperature or 1)
-    engine = TransformersEngine(tokenizer, ends, args.response_limit, args.temperature)
+    engine = make_engine(args, tokenizer, ends)
     render = make_render(tokenizer, args.prompt_limit)
     agent = make_agent(args, actor_critic)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
@@ -89,7 +89,7 @@ def main(args):
         with timer("eval"):
             collect(panel_envs, start_memories(args, panel_envs), engine, render, panel)
         panel_envs.close()
-        logger.evaluation(update, panel.summary() | timer.lap())
+        logger.evaluation(update, panel.summary() | engine.stats() | timer.lap())
 
     engine.push_weights(actor_critic)
     if args.eval_only:
@@ -103,12 +103,14 @@ def main(args):
         engine.reseed(1, args.seed)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
+        engine.sleep()
         with timer("warmup"):
             figures = warm_up_critic(
                 agent, rollouts, estimator, args.w_iter, args.w_fraction, args.w_lr,
                 args.use_proper_time_limits,
             )  # fmt: skip
         logger.warmup(figures | timer.lap())
+        engine.push_weights(actor_critic)  # the same ones: it wakes the engine
 
     rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, episodes, device)
     for update in range(start, args.num_updates):
@@ -117,11 +119,12 @@ def main(args):
         engine.reseed(2, args.seed, update)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
+        engine.sleep()
         with timer("score"):
             rollouts.score(actor_critic, reference)
             rollouts.penalise_kl(kl)
             rollouts.compute_returns(estimator, args.use_proper_time_limits)
-        metrics = rollouts.metrics()
+        metrics = rollouts.metrics() | engine.stats()
         with timer("update"):
             if args.lr_schedule == "linear":
                 agent.scale_lr(1 - update / args.num_updates)
@@ -136,9 +139,9 @@ def main(args):
         if (update + 1) % args.save_interval == 0 or update + 1 == args.num_updates:
             save(run, update + 1, actor_critic, agent, kl, tokenizer)
 
-    evaluate(args.num_updates)
+    if args.eval_interval:
+        evaluate(args.num_updates)
     logger.say(f"trained model: {run / 'model'}")
-    logger.close()
     envs.close()
 
 

@@ -60,7 +60,7 @@ def dual_discount_gae(
     reach = 1  # tokens whose delta each sum already holds
     while reach < T:
         longer = advantages.clone()
-        longer[..., :-reach] += c**reach * advantages[..., reach:]
+        longer[..., :-reach].add_(advantages[..., reach:], alpha=c**reach)
         advantages, reach = longer, 2 * reach
 
     # From turn to turn, backwards: the first advantage of turn t + 1 reaches every token of turn t.

@@ -4,6 +4,7 @@ Metrics are one flat dict of floats named "group/name"; None (no episode ended y
 the JSON and left out of TensorBoard.
 """
 
+import atexit
 import json
 import math
 import sys
@@ -19,7 +20,8 @@ class Logger:
 
     def __init__(self, run_dir: Path, first: int, last: int):
         self.run_dir = run_dir
-        self.board = SummaryWriter(run_dir)
+        self.board = SummaryWriter(run_dir)  # flushed when the process ends
+        atexit.register(self.board.close)
         self.bar = tqdm(
             total=last, initial=first, unit="update", disable=not sys.stderr.isatty(), leave=False
         )
@@ -64,10 +66,6 @@ class Logger:
         for name, value in finite.items():
             if value is not None:
                 self.board.add_scalar(name, value, update)
-
-    def close(self) -> None:
-        self.bar.close()
-        self.board.close()
 
 
 class Timer:

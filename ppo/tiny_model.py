@@ -27,11 +27,11 @@ from storage.minibatch import micro_batches
 
 # task -> (episodes, share of random actions), chosen for a mediocre zero-shot success rate.
 DEMONSTRATIONS = {
-    "goto": (300, 0.87),
-    "pickup": (250, 0.86),
-    "open": (120, 0.5),
+    "goto": (300, 0.8),
+    "pickup": (250, 0.79),
+    "open": (120, 0.45),
     "putnext": (80, 0.5),
-    "pick-up-seq-go-to": (120, 0.8),
+    "pick-up-seq-go-to": (120, 0.75),
 }
 
 CHAT_TEMPLATE = (
