@@ -31,7 +31,6 @@ from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 from storage.trajectory import write_turns
 
-
 ESTIMATORS = {"dual-gae": dual_discount_gae}
 
 

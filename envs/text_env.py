@@ -117,6 +117,4 @@ class TextEnv(gymnasium.Env):
         return text, float(reward), terminated, truncated, info
 
     def _info(self, text: str) -> dict:
-        return dict(
-            system=self.system_prompt(), instruction=self.instruction, kept=self.kept(text)
-        )
+        return dict(system=self.system_prompt(), instruction=self.instruction, kept=self.kept(text))
