@@ -9,7 +9,7 @@ OMP_NUM_THREADS ?= 1
 ARGS ?=
 
 train: $(VENV)/ready
-	$(RUN) main.py --env-name babyai-goto --n-env 32 --e-len 8 $(ARGS)
+	$(RUN) main.py --env-name babyai-goto --n-env 32 --e-len 8 --model models/tiny $(ARGS)
 
 test: $(VENV)/ready
 	$(VENV)/bin/ruff check .

@@ -18,6 +18,7 @@ PAPER = dict(
     model="Qwen/Qwen2.5-3B-Instruct", n_env=32, e_len=8, num_updates=300, minibatch=128,
     ppo_epoch=1, lr=1e-6, critic_lr=1e-5, w_epoch=40, w_iter=5, w_lr=1e-5, w_fraction=0.1,
     critic_layers=2, value_clip=0.5, prompt_limit=1024, response_limit=512, memory_length=1,
+    token_budget=4096,
 )  # fmt: skip
 FAMILIES = {
     "babyai": {},
@@ -28,8 +29,8 @@ FAMILIES = {
     ),
 }  # fmt: skip
 EMBEDDED = dict(
-    model=str(TINY), num_updates=60, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
-    w_iter=8, w_lr=1e-3, response_limit=32,
+    model=str(TINY), num_updates=90, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
+    w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=45,
 )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--w-fraction", type=float, help="of the turns, per round")
     group("--w-lr", type=float, help="learning rate of the critic in it")
     group = parser.add_argument_group("advantages").add_argument
-    group("--advantages", choices=["dual-gae"], default="dual-gae", help="the estimator")
+    group("--advantages", default="dual-gae", help="the estimator, of ESTIMATORS in main.py")
     group("--e-len", type=int, help="turns of each environment per update, E")
     group("--gamma-step", type=float, default=0.99, help="discount from turn to turn")
     group("--lam-step", type=float, default=0.95, help="GAE lambda from turn to turn")
@@ -78,7 +79,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--lr-schedule", choices=["constant", "linear"], default="constant")
     group("--ppo-epoch", type=int, help="passes over a batch")
     group("--minibatch", type=int, help="turns per optimizer step")
-    group("--token-budget", type=int, default=16384, help="padded tokens per forward pass")
+    group("--token-budget", type=int, help="padded tokens per forward pass")
     group("--clip", type=float, default=0.2, help="of the probability ratio")
     group("--value-clip", type=float, help="of value changes; inf: off")
     group("--first-token-weight", type=float, default=3.0, help="in the value loss")
@@ -125,7 +126,7 @@ def saved_args(run: Path) -> dict:
 
 def check(args: argparse.Namespace) -> None:
     """ValueError with one clear line for what cannot work."""
-    flag = lambda name: "--" + name.replace("_", "-")  # noqa: E731
+    flag = lambda name: "--" + name.replace("_", "-")
     positive = "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit"
     for name in f"{positive} response_limit eval_episodes save_interval kl_horizon w_iter".split():
         if getattr(args, name) < 1:
@@ -152,7 +153,7 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--temperature must be at least 0, got {args.temperature}")
     if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
-    if args.n_env * args.e_len % args.minibatch:
+    if not args.eval_only and args.n_env * args.e_len % args.minibatch:
         turns = f"{args.n_env} x {args.e_len} = {args.n_env * args.e_len} turns"
         raise ValueError(
             f"n_env x e_len = {turns} do not divide into minibatches of {args.minibatch}"

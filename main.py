@@ -31,7 +31,7 @@ from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 from storage.trajectory import write_turns
 
-ESTIMATORS = {"dual-gae": dual_discount_gae}
+ESTIMATORS = {"dual-gae": dual_discount_gae}  # --advantages
 
 
 def collect(envs, memories, engine, render, rollouts):
@@ -64,6 +64,8 @@ def main(args):
     render = make_render(tokenizer, args.prompt_limit)
     agent = make_agent(args, actor_critic)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
+    if args.advantages not in ESTIMATORS:
+        raise ValueError(f"--advantages {args.advantages}: not one of {sorted(ESTIMATORS)}")
     estimator = partial(
         ESTIMATORS[args.advantages],
         gamma_step=args.gamma_step,
@@ -72,7 +74,7 @@ def main(args):
         lam_token=args.lam_token,
     )
     start = resume(args, actor_critic, agent, kl) if args.resume else 0
-    seed = args.seed + start  # a resumed run begins new episodes
+    seed = args.seed + (start << 32)  # a resumed run begins new episodes, of no other seed
     envs = make_envs(args, [EpisodeSeeds(seed, 0, i) for i in range(args.n_env)])
     memories = start_memories(args, envs)
     render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
@@ -84,7 +86,7 @@ def main(args):
         n = min(args.n_env, args.eval_episodes)
         panel_envs = make_envs(args, [PanelSeeds(i, n, args.eval_episodes) for i in range(n)])
         panel = Panel(args.eval_episodes, n)
-        engine.reseed(0)  # the same panel and the same sampling noise in every run
+        engine.reseed(0)  # the same panel and, for equal n_env, sampling noise in every run
         with timer("eval"):
             collect(panel_envs, start_memories(args, panel_envs), engine, render, panel)
         panel_envs.close()
@@ -93,12 +95,14 @@ def main(args):
     engine.push_weights(actor_critic)
     if args.eval_only:
         evaluate(start)
+        envs.close()
         return
     episodes = Episodes(args.n_env)
     if start == 0 and args.w_epoch > 0:
         rollouts = RolloutStorage(
             args.w_epoch * args.e_len, args.n_env, args.token_budget, episodes, device
         )
+        logger.say(f"critic warm-up on {args.w_epoch * args.e_len * args.n_env} turns ...")
         engine.reseed(1, args.seed)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
@@ -108,7 +112,7 @@ def main(args):
                 agent, rollouts, estimator, args.w_iter, args.w_fraction, args.w_lr,
                 args.use_proper_time_limits,
             )  # fmt: skip
-        logger.warmup(figures | timer.lap())
+        logger.warmup(figures | engine.stats() | timer.lap())
         engine.push_weights(actor_critic)  # the same ones: it wakes the engine
 
     rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, episodes, device)
@@ -130,8 +134,8 @@ def main(args):
             metrics |= agent.update(rollouts)
         with timer("push"):
             engine.push_weights(actor_critic)
-        kl.update(metrics["kl/ref"], args.n_env * args.e_len)
         metrics |= {"turns": (update + 1) * args.n_env * args.e_len, "kl/coef": kl.coef}
+        kl.update(metrics["kl/ref"], args.n_env * args.e_len)
         logger.write(update, metrics | timer.lap())
         write_turns(run, update, rollouts, tokenizer, args.log_envs)
         rollouts.after_update()
@@ -195,6 +199,7 @@ def resume(args, actor_critic, agent, kl) -> int:
     state = load_checkpoint(args.resume)
     actor_critic.load_state_dict(state["actor_critic"])
     agent.optimizer.load_state_dict(state["optimizer"])
+    agent.scale_lr(1.0)  # the learning rates of this command line
     agent.generator.set_state(state["generator"])
     kl.coef = state["kl_coef"]
     return state["update"]
@@ -210,10 +215,11 @@ def describe(args, run, actor_critic, logger):
 
 
 def ours(error: ValueError) -> bool:
-    """Raised by a check of this project, not from inside a library: then one line says it all."""
-    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
-    root = Path(__file__).resolve().parent
-    return raised_in.is_relative_to(root) and "site-packages" not in raised_in.parts
+    """Raised by a check of this project, not by a library or a bug: then one line says it all."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    path, root = Path(frame.filename).resolve(), Path(__file__).resolve().parent
+    inside = path.is_relative_to(root) and "site-packages" not in path.parts
+    return inside and frame.line.startswith("raise ")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 `describe` turns minigrid's 7x7 view into the observation text, `Level` generates a task's level
 and mission, `BabyAI` is the environment. Rules, verifier and view are minigrid's own; the mixed
-level and its held-out missions follow the BALROG benchmark. This is the only file that imports it.
+level and its held-out missions follow the BALROG benchmark. The trainer imports minigrid here only.
 """
 
 import contextlib

@@ -5,6 +5,8 @@ not depend on micro-batching or padding. Actor and critic share one optimizer wi
 rates. `fit_critic` is the critic-only step of the warm-up.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ from ppo.losses import explained_variance, first_token_weights, policy_loss, val
 
 
 class Agent:
-    """generator: shuffles the turns. value_clip None switches the clipping of values off."""
+    """generator: shuffles the turns; max_grad_norm: of actor and critic together."""
 
     def __init__(
         self,
@@ -87,11 +89,11 @@ class Agent:
 
         Actor parameters have no gradient here, so AdamW leaves them as they are, to the bit.
         """
+        masks = rollouts.response_mask.flatten(0, 1)  # (E N, T)
+        weights = first_token_weights(masks, self.first_token_weight)
         total, count = 0.0, 0.0
-        for chosen in self._minibatches(len(rows)):
-            chosen = [rows[i] for i in chosen]
-            weights = first_token_weights(rollouts.response_mask, self.first_token_weight)
-            weights = weights.flatten(0, 1)  # (E N, T)
+        for places in self._minibatches(len(rows)):
+            chosen = [rows[place] for place in places]
             denominator = weights[chosen].sum()
             for batch, mask in rollouts.batches(chosen):
                 values = self.actor_critic.values(batch.ids, batch.response_mask)
@@ -108,13 +110,13 @@ class Agent:
         masks = rollouts.response_mask.flatten(0, 1)  # (E N, T)
         weights = first_token_weights(masks, self.first_token_weight)
         n_tokens, n_weights = masks[rows].sum(), weights[rows].sum()
-        take = lambda tensor: tensor.flatten(0, 1)[batch.rows][mask]  # noqa: E731  (R,)
         sums = dict(policy_loss=0.0, value_loss=0.0, entropy=0.0, approx_kl=0.0, clipfrac=0.0)
         farthest = 1.0
         for batch, mask in rollouts.batches(rows):
             scores = self.actor_critic(batch.ids, batch.response_mask, self.entropy_coef > 0)
-            old_logps = take(rollouts.logps)
-            policy, clipped = policy_loss(scores.logps, old_logps, take(advantages), self.clip)
+            old_logps = rollouts.take(rollouts.logps, batch.rows, mask)
+            gains = rollouts.take(advantages, batch.rows, mask)
+            policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip)
             value = self._value_loss(rollouts, scores.values, batch.rows, mask, weights)
             loss = policy.sum() / n_tokens + value.sum() / n_weights
             if self.entropy_coef > 0:
@@ -133,8 +135,9 @@ class Agent:
 
     def _value_loss(self, rollouts, values: Tensor, rows: Tensor, mask: Tensor, weights: Tensor):
         """Weighted value loss of the response tokens of `rows`, (R,)."""
-        old, returns = rollouts.values.flatten(0, 1)[rows], rollouts.returns.flatten(0, 1)[rows]
-        return weights[rows][mask] * value_loss(values, old[mask], returns[mask], self.value_clip)
+        old = rollouts.take(rollouts.values, rows, mask)
+        returns = rollouts.take(rollouts.returns, rows, mask)
+        return weights[rows][mask] * value_loss(values, old, returns, self.value_clip)
 
     def _minibatches(self, n_turns: int) -> list[list[int]]:
         """Turns shuffled across time and environments, in chunks of `minibatch`."""
@@ -145,7 +148,7 @@ class Agent:
         """Clip and step; a non-finite gradient is skipped and counted. Returns the norm."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm).item()
-        if torch.isfinite(torch.tensor(norm)):
+        if math.isfinite(norm):
             self.optimizer.step()
         else:
             self.skipped_steps += 1

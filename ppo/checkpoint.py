@@ -50,7 +50,7 @@ def describe_run(args: argparse.Namespace) -> dict:
 
 def git_commit() -> str | None:
     here = Path(__file__).parent
-    git = lambda *words: subprocess.run(  # noqa: E731
+    git = lambda *words: subprocess.run(
         ["git", "-C", here, *words], capture_output=True, text=True
     ).stdout.strip()
     try:

@@ -160,7 +160,7 @@ def sample(logits: Tensor, temperature: float, rngs: list[np.random.Generator]):
         tokens = logits.argmax(-1)
     else:
         cdf = logps.double().exp().cumsum(-1)  # (B, V)
-        uniform = torch.tensor([rng.random() for rng in rngs], device=cdf.device).double()
+        uniform = torch.tensor([rng.random() for rng in rngs], dtype=cdf.dtype, device=cdf.device)
         tokens = torch.searchsorted(cdf, (uniform * cdf[:, -1]).unsqueeze(-1), right=True)
         tokens = tokens.squeeze(-1).clamp(max=logits.shape[-1] - 1)
     return tokens, logps.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
@@ -184,7 +184,7 @@ def make_engine(args, tokenizer, ends: set[int]) -> Engine:
     module, _, engine = ENGINES[name].partition(":")
     engine = getattr(importlib.import_module(module), engine)
     common = (tokenizer, ends, args.response_limit, args.temperature)
-    if name == "transformers":
+    if name != "vllm":
         return engine(*common)
     return engine(
         *common,

@@ -54,14 +54,8 @@ def dual_discount_gae(
     v_after.scatter_(-1, last, gamma_step * next_values.to(v.dtype).unsqueeze(-1))
     delta = torch.where(front, r + v_after - v, 0.0)
 
-    # Within a turn A_k = delta_k + c A_{k+1}: all turns at once, in log2(T) doubling steps.
     c = gamma_token * lam_token
-    advantages = delta
-    reach = 1  # tokens whose delta each sum already holds
-    while reach < T:
-        longer = advantages.clone()
-        longer[..., :-reach].add_(advantages[..., reach:], alpha=c**reach)
-        advantages, reach = longer, 2 * reach
+    advantages = _within_turns(delta, c)
 
     # From turn to turn, backwards: the first advantage of turn t + 1 reaches every token of turn t.
     powers = torch.tensor(c, dtype=v.dtype, device=v.device) ** at  # c^0 .. c^(T-1)
@@ -78,6 +72,16 @@ def dual_discount_gae(
     in_place = torch.zeros_like(v), torch.zeros_like(v)
     in_place[0][mask], in_place[1][mask] = advantages[front], returns[front]
     return in_place
+
+
+def _within_turns(delta: Tensor, c: float) -> Tensor:
+    """A_k = delta_k + c A_{k+1} of all turns at once, (..., T), in log2(T) doubling steps."""
+    sums, reach = delta, 1  # each sum holds the delta of `reach` tokens
+    while reach < delta.shape[-1]:
+        longer = sums.clone()
+        longer[..., :-reach].add_(sums[..., reach:], alpha=c**reach)
+        sums, reach = longer, 2 * reach
+    return sums
 
 
 def whiten(advantages: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:

@@ -9,6 +9,7 @@ import json
 import math
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
@@ -34,7 +35,7 @@ class Logger:
         """One training update."""
         self._record("metrics.jsonl", update, metrics)
         self.bar.update()
-        shown = lambda name, form="{:.2f}": (  # noqa: E731
+        shown = lambda name, form="{:.2f}": (
             form.format(metrics[name]) if metrics.get(name) is not None else "-"
         )
         self.say(
@@ -47,7 +48,7 @@ class Logger:
         )
 
     def evaluation(self, update: int, summary: dict[str, float]) -> None:
-        self._record("eval.jsonl", update, summary)
+        self._record("eval.jsonl", update, summary, "eval/")
         self.say(
             f"eval after {update} updates: success {summary['eval/success']:.3f} "
             f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
@@ -57,14 +58,19 @@ class Logger:
         )
 
     def warmup(self, metrics: dict[str, float]) -> None:
-        self._record("warmup.jsonl", 0, metrics)
+        self._record("warmup.jsonl", 0, metrics, "warmup/")
+        explained = metrics.get("warmup/explained_variance_held_out", float("nan"))
+        self.say(
+            f"critic warm-up: held-out explained variance {explained:.2f}  "
+            f"({metrics['time/total']:.0f} s)"
+        )
 
-    def _record(self, file: str, update: int, metrics: dict) -> None:
+    def _record(self, file: str, update: int, metrics: dict, board_group: str = "") -> None:
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
         with open(self.run_dir / file, "a") as out:
             out.write(json.dumps({"update": update} | finite) + "\n")
         for name, value in finite.items():
-            if value is not None:
+            if value is not None and name.startswith(board_group):
                 self.board.add_scalar(name, value, update)
 
 
@@ -72,21 +78,17 @@ class Timer:
     """`with timer("collect"): ...` adds to time/collect; `lap()` returns the dict and restarts."""
 
     def __init__(self):
-        self.lap()
+        self.started, self.times = time.perf_counter(), {}
 
-    def __call__(self, name: str) -> "Timer":
-        self.name = name
-        return self
-
-    def __enter__(self) -> None:
-        self.entered = time.perf_counter()
-
-    def __exit__(self, *_) -> None:
-        key = f"time/{self.name}"
-        self.times[key] = self.times.get(key, 0.0) + time.perf_counter() - self.entered
+    @contextmanager
+    def __call__(self, name: str):
+        entered = time.perf_counter()
+        yield
+        key = f"time/{name}"
+        self.times[key] = self.times.get(key, 0.0) + time.perf_counter() - entered
 
     def lap(self) -> dict[str, float]:
         now = time.perf_counter()
-        times = getattr(self, "times", {}) | {"time/total": now - getattr(self, "started", now)}
+        times = self.times | {"time/total": now - self.started}
         self.started, self.times = now, {}
         return times

@@ -1,7 +1,7 @@
 """Critic warm-up: before the first PPO update the critic learns what the frozen actor's turns are
 worth (Verlog, "critic warm-up": w_epoch batches collected once, then w_iter rounds on them).
 
-One storage of w_epoch * e_len turns per environment holds them all. Every eighth environment is
+One storage of w_epoch * e_len turns per environment holds them all. Every fourth environment is
 held out of the training and says how well the critic explains returns it never saw.
 """
 
@@ -24,7 +24,7 @@ def warm_up_critic(
     and the rewards are the environment's. Returns warmup/* metrics.
     """
     agent.set_critic_lr(w_lr)
-    held_out = set(range(7, rollouts.n_env, 8))
+    held_out = set(range(3, rollouts.n_env, 4))
     N = rollouts.n_env
     rows = [row for row in range(rollouts.e_len * N) if row % N not in held_out]
     loss = None

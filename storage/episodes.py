@@ -35,7 +35,7 @@ class Episodes:
     def means(self) -> dict[str, float | None]:
         """success, return, episode_len and the environment's own figures; None before the first."""
         done = self.finished
-        mean = lambda values: sum(values) / len(done) if done else None  # noqa: E731
+        mean = lambda values: sum(values) / len(done) if done else None
         names = sorted({name for episode in done for name in episode.metrics})
         return {
             "success": mean([episode.success for episode in done]),

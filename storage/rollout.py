@@ -69,7 +69,6 @@ class RolloutStorage:
         for batch, mask in self.batches():
             scores = actor_critic(batch.ids, batch.response_mask)
             self.fill(self.logps, batch.rows, mask, scores.logps)
-            self.fill(self.entropies, batch.rows, mask, scores.entropies)
             self.fill(self.values, batch.rows, mask, scores.values)
             self.fill(self.ref_logps, batch.rows, mask, reference(batch.ids, batch.response_mask))
         self._score_ends(actor_critic)
@@ -99,6 +98,11 @@ class RolloutStorage:
         block[mask] = flat.to(tensor.dtype)
         tensor.flatten(0, 1)[rows] = block
 
+    @staticmethod
+    def take(tensor: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
+        """What `fill` writes: the entries of `rows` where mask (B, T) is True, flat (R,)."""
+        return tensor.flatten(0, 1)[rows][mask]
+
     def _pad(self) -> None:
         E, N = self.e_len, self.n_env
         assert all(t == E for t in self.turns), f"turns per environment {self.turns}, not {E}"
@@ -108,9 +112,8 @@ class RolloutStorage:
         self.response_mask = torch.arange(T, device=self.device) < lengths.to(
             self.device
         ).unsqueeze(-1)  # (E, N, T)
-        self.logps, self.entropies = torch.zeros(**shape), torch.zeros(**shape)
-        self.ref_logps, self.values = torch.zeros(**shape), torch.zeros(**shape)
-        self.rewards = torch.zeros(**shape)
+        self.logps, self.ref_logps = torch.zeros(**shape), torch.zeros(**shape)
+        self.values, self.rewards = torch.zeros(**shape), torch.zeros(**shape)
         rewards = torch.tensor([[step.reward for step in turn] for turn in self.steps])
         last = (lengths - 1).unsqueeze(-1).to(self.device)
         self.rewards.scatter_(-1, last, rewards.unsqueeze(-1).to(self.device))
@@ -169,7 +172,7 @@ class RolloutStorage:
         mask = self.response_mask
         responses = [r for turn in self.responses for r in turn]
         steps = [s for turn in self.steps for s in turn]
-        share = lambda flags: sum(flags) / len(flags)  # noqa: E731
+        share = lambda flags: sum(flags) / len(flags)
         engine_logps = torch.zeros_like(self.logps)
         engine_logps[mask] = torch.tensor([p for r in responses for p in r.logps]).to(self.device)
         gap = (engine_logps - self.logps)[mask]
@@ -186,6 +189,7 @@ class RolloutStorage:
             "engine/logp_gap_p99": gap.abs().quantile(0.99).item() if len(gap) < 2**24 else None,
             "engine/ratio_outside": ((gap.exp() - 1).abs() > 0.1).float().mean().item(),
             "kl/ref": kl[mask].mean().item(),
+            "kl/ref_k3": (torch.exp(-kl) - 1 + kl)[mask].mean().item(),  # never negative
             "kl/ref_think": _mean(kl[mask & ~acting]),
             "kl/ref_action": _mean(kl[acting]),
         }

@@ -22,7 +22,7 @@ def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None
 def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
     response, step = rollouts.responses[t][n], rollouts.steps[t][n]
     length = len(response.ids)
-    per_token = lambda tensor: [round(x, 5) for x in tensor[t, n, :length].tolist()]  # noqa: E731
+    per_token = lambda tensor: [round(x, 5) for x in tensor[t, n, :length].tolist()]
     return {
         "prompt": tokenizer.decode(response.prompt.ids),
         "response": response.text,

@@ -2,7 +2,7 @@
 
 import os
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests speak of the CPU
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # tests speak of the CPU
 
 from dataclasses import dataclass, field  # noqa: E402
 
@@ -85,8 +85,8 @@ def make_lm(vocab_size=260, tie=True, seed=0, std=0.3):
 def fill_storage(E=3, N=4, seed=0, token_budget=10**6, vocab_size=260) -> RolloutStorage:
     """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6."""
     g = torch.Generator().manual_seed(seed)
-    draw = lambda low, high: int(torch.randint(low, high, (), generator=g))  # noqa: E731
-    ids = lambda count: [draw(1, vocab_size) for _ in range(count)]  # noqa: E731
+    draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
+    ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
     rollouts = RolloutStorage(E, N, token_budget, Episodes(N))
     for n in range(N):
         for _ in range(E):

@@ -165,7 +165,7 @@ def test_gradients_do_not_depend_on_padding():
     agent = make_agent(actor_critic, entropy_coef=0.01)
     rollouts = score(fill_storage(), actor_critic)
     plain, forward = gradient_of(agent, rollouts, [0, 5, 7]), actor_critic.forward
-    wider = lambda ids, mask, *rest: forward(  # noqa: E731
+    wider = lambda ids, mask, *rest: forward(
         F.pad(ids, (0, 6), value=77), F.pad(mask, (0, 6)), *rest
     )
     actor_critic.forward = wider
@@ -179,7 +179,7 @@ def test_prompt_and_padding_positions_have_no_gradient():
     agent = make_agent(actor_critic, entropy_coef=0.1)
     rollouts = two_turns(actor_critic, [5], [6, 7, 8])  # prompts of three tokens, width 6
     states = []
-    keep = lambda _, __, hidden: hidden.retain_grad() or states.append(hidden)  # noqa: E731
+    keep = lambda _, __, hidden: hidden.retain_grad() or states.append(hidden)
     actor_critic.lm.model.layers[-1].register_forward_hook(keep)
     actor_critic.branch[-1].register_forward_hook(keep)
     gradient_of(agent, rollouts, [0, 1])
@@ -280,11 +280,9 @@ def test_the_entropy_bonus_raises_entropy():
     actor_critic = make_actor_critic()
     rollouts = score(fill_storage(), actor_critic)
     rollouts.advantages.zero_()
-    before = rollouts.entropies[rollouts.response_mask].mean()
-    metrics = make_agent(actor_critic, entropy_coef=1.0, lr=0.01).update(rollouts)
-    assert metrics["ppo/entropy"] == pytest.approx(before.item(), rel=1e-5)
-    rollouts.score(actor_critic, Reference(actor_critic.lm, 1.0))
-    assert rollouts.entropies[rollouts.response_mask].mean() > before
+    before = make_agent(actor_critic, entropy_coef=1.0, lr=0.01).update(rollouts)["ppo/entropy"]
+    after = make_agent(actor_critic, lr=0.0).update(rollouts)["ppo/entropy"]
+    assert after > before
 
 
 # ---- steps, minibatches, schedule -----------------------------------------------------------
@@ -357,7 +355,7 @@ def test_the_shuffle_follows_its_generator():
 
 def test_the_schedule_scales_both_learning_rates():
     agent = make_agent(make_actor_critic(), lr=0.4, critic_lr=0.8)
-    rates = lambda: [group["lr"] for group in agent.optimizer.param_groups]  # noqa: E731
+    rates = lambda: [group["lr"] for group in agent.optimizer.param_groups]
     agent.scale_lr(0.5)
     assert rates() == [0.2, 0.4]
     agent.scale_lr(0.25)  # of the base, not of what is left

@@ -102,7 +102,7 @@ def test_sampling_follows_the_distribution():
 
 
 def test_the_choice_of_an_engine(tokenizer, monkeypatch):
-    make = lambda name: make_engine(  # noqa: E731
+    make = lambda name: make_engine(
         SimpleNamespace(engine=name, response_limit=7, temperature=0.5), tokenizer, {0}
     )
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # vLLM is not installed
