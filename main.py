@@ -19,7 +19,13 @@ from envs import make_env
 from envs.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
 from memory.chat import make_render
 from ppo.agent import Agent
-from ppo.checkpoint import load_checkpoint, prepare_run_dir, save_checkpoint, save_model
+from ppo.checkpoint import (
+    choose_run_dir,
+    load_checkpoint,
+    save_checkpoint,
+    save_model,
+    start_run_dir,
+)
 from ppo.engine import make_engine
 from ppo.evaluation import Panel
 from ppo.gae import dual_discount_gae
@@ -54,6 +60,7 @@ def collect(envs, memories, engine, render, rollouts):
 
 
 def main(args):
+    run = choose_run_dir(args)
     torch.manual_seed(args.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     lm, tokenizer, ends = load_lm(args.model, device)
@@ -78,7 +85,7 @@ def main(args):
     envs = make_envs(args, [EpisodeSeeds(seed, 0, i) for i in range(args.n_env)])
     memories = start_memories(args, envs)
     render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
-    run = prepare_run_dir(args)
+    start_run_dir(run, args)
     logger, timer = Logger(run, start, args.num_updates), Timer()
     describe(args, run, actor_critic, logger)
 

@@ -20,6 +20,8 @@ setup(
         "gymnasium>=1.0",
         "minigrid==3.2.0",
         "crafter==1.8.3",
+        "opensimplex==0.4.5.1",
+        "pillow",
         "tensorboard>=2.18",
         "tqdm>=4.66",
     ],

@@ -17,25 +17,26 @@ import torch
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "crafter", "numpy", "vllm")
 
 
-def prepare_run_dir(args: argparse.Namespace) -> Path:
-    """Create the directory and write args.json; ValueError if it holds something already."""
-    run = (
-        args.run_dir
-        or Path("runs") / f"{args.env_name.replace(':', '.')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    )
+def choose_run_dir(args: argparse.Namespace) -> Path:
+    """--run-dir or a new name; ValueError if it holds something and is not resumed."""
+    name = f"{args.env_name.replace(':', '.')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    run = args.run_dir or Path("runs") / name
     if args.resume is None and run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise ValueError(
             f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir"
         )
+    return run
+
+
+def start_run_dir(run: Path, args: argparse.Namespace) -> None:
+    """Create the directory and write args.json; ValueError if it cannot be written."""
     try:
         run.mkdir(parents=True, exist_ok=True)
         if args.resume is None:
-            (run / "args.json").write_text(
-                json.dumps(describe_run(args), indent=1, default=str) + "\n"
-            )
+            about = json.dumps(describe_run(args), indent=1, default=str)
+            (run / "args.json").write_text(about + "\n")
     except OSError as error:
         raise ValueError(f"cannot write to {run}: {error.strerror}") from error
-    return run
 
 
 def describe_run(args: argparse.Namespace) -> dict:
@@ -49,17 +50,15 @@ def describe_run(args: argparse.Namespace) -> dict:
 
 
 def git_commit() -> str | None:
-    here = Path(__file__).parent
-    git = lambda *words: subprocess.run(
-        ["git", "-C", here, *words], capture_output=True, text=True
-    ).stdout.strip()
+    """Of this code, with -dirty where it was edited since; None outside a checkout."""
+    words = "describe --always --dirty --abbrev=40 --exclude=*".split()
     try:
-        commit = git("rev-parse", "HEAD")
-        return (
-            commit + ("-dirty" if git("status", "--porcelain", "-uno") else "") if commit else None
+        git = subprocess.run(
+            ["git", "-C", Path(__file__).parent, *words], capture_output=True, text=True
         )
     except OSError:
         return None
+    return git.stdout.strip() or None
 
 
 def save_checkpoint(run: Path, state: dict) -> None:
