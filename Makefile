@@ -3,9 +3,9 @@
 
 PYTHON ?= python3
 VENV := .venv
-RUN := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(VENV)/bin/python
 # One thread: on the embedded model's small matrices a second one costs more than it brings.
 OMP_NUM_THREADS ?= 1
+RUN := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(VENV)/bin/python
 ARGS ?=
 
 train: $(VENV)/ready
