@@ -99,7 +99,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         known, _ = parser.parse_known_args([word for word in typed if word not in ("-h", "--help")])
         if known.resume and known.run_dir:
             raise ValueError("--resume goes on in its own directory; leave --run-dir out")
-        parser.set_defaults(**saved_args(known.resume) if known.resume else defaults(known))
+        saved = saved_args(known.resume) if known.resume else {}
+        parser.set_defaults(**(defaults(known) | saved))
         args = parser.parse_args(argv)
         check(args)
     except ValueError as error:
