@@ -98,9 +98,14 @@ class Reference(nn.Module):
     @torch.no_grad()
     def forward(self, ids: Tensor, response_mask: Tensor) -> Tensor:
         """Log-probs of the response tokens, (R,)."""
-        hidden, _ = trunk(self.lm, ids, len(self.lm.model.layers))
-        decisions = self.lm.model.norm(_decisions(hidden, response_mask))
-        return token_logps(self.lm, decisions, ids[response_mask], self.temperature)[0]
+        return response_logps(self.lm, ids, response_mask, self.temperature)
+
+
+def response_logps(lm, ids: Tensor, response_mask: Tensor, temperature: float) -> Tensor:
+    """Log-probs of the response tokens under the plain model, (R,)."""
+    hidden, _ = trunk(lm, ids, len(lm.model.layers))
+    decisions = lm.model.norm(_decisions(hidden, response_mask))
+    return token_logps(lm, decisions, ids[response_mask], temperature)[0]
 
 
 def trunk(lm, ids: Tensor, n_layers: int):

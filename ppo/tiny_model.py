@@ -22,7 +22,7 @@ from envs.babyai import SYSTEM_AFTER, SYSTEM_BEFORE, BabyAI
 from envs.text_env import THINK_ACT, Observation, Step
 from memory.chat import make_render
 from memory.window import WindowMemory
-from ppo.model import token_logps, trunk
+from ppo.model import response_logps
 from storage.minibatch import micro_batches
 
 # task -> (episodes, share of random actions), chosen for a mediocre zero-shot success rate.
@@ -61,9 +61,7 @@ def demonstrations(task: str, episodes: int, noise: float, seed: int):
         while not done:
             try:
                 wanted = bot.replan(action)
-            except (
-                Exception
-            ):  # the bot gives up on a level that a random action has made unsolvable
+            except Exception:  # the bot gives up where a random action made it unsolvable
                 break
             action = int(rng.integers(len(actions))) if rng.random() < noise else int(wanted)
             if action >= len(actions):
@@ -175,9 +173,7 @@ def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) 
         n_tokens = sum(len(responses[row]) for row in rows)
         total = 0.0
         for part in micro_batches(prompts, responses, rows, token_budget=8192):
-            hidden, _ = trunk(lm, part.ids, len(lm.model.layers))
-            decisions = lm.model.norm(hidden[:, :-1][part.response_mask[:, 1:]])
-            logps, _ = token_logps(lm, decisions, part.ids[part.response_mask], temperature=1.0)
+            logps = response_logps(lm, part.ids, part.response_mask, temperature=1.0)
             loss = -logps.sum() / n_tokens
             loss.backward()
             total += loss.item()
