@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppo.gae import whiten
+from ppo.kl import k3
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
 
 
@@ -127,7 +128,7 @@ class Agent:
                 sums["policy_loss"] += policy.sum().item()
                 sums["value_loss"] += (value.sum() * n_tokens / n_weights).item()
                 sums["entropy"] += scores.entropies.sum().item()
-                sums["approx_kl"] += (log_ratio.exp() - 1 - log_ratio).sum().item()
+                sums["approx_kl"] += k3(old_logps, scores.logps).sum().item()
                 sums["clipfrac"] += clipped.sum().item()
                 extreme = log_ratio[log_ratio.abs().argmax()].exp().item()
                 farthest = max(farthest, extreme, key=lambda ratio: abs(ratio - 1))
