@@ -29,8 +29,8 @@ FAMILIES = {
     ),
 }  # fmt: skip
 EMBEDDED = dict(
-    model=str(TINY), num_updates=90, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
-    w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=45,
+    model=str(TINY), num_updates=60, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
+    w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=30,
 )  # fmt: skip
 
 

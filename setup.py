@@ -11,7 +11,7 @@ setup(
     description="PPO for LLM agents that act over hundreds of turns, from scratch",
     license="MIT",
     python_requires=">=3.10",
-    packages=["envs", "memory", "ppo", "storage"],
+    packages=["envs", "memory", "ppo", "ppo.players", "storage"],
     py_modules=["arguments", "main"],
     install_requires=[
         "torch>=2.11",

@@ -8,6 +8,7 @@ what else is in the batch. It knows nothing of templates, environments or reward
 
 import importlib
 import importlib.util
+import time
 from collections import Counter
 from dataclasses import dataclass
 
@@ -39,8 +40,13 @@ class Engine:
         self.reseed(0)
 
     def reseed(self, *seed: int) -> None:
-        """Start new random streams: call it before each collection."""
+        """Start new random streams and new totals: call it before each collection."""
         self.seed, self.count = seed, Counter()
+        self._restart()
+
+    def _restart(self) -> None:
+        self.totals = Counter()  # of tokens and seconds
+        self.started = self.stopped = time.perf_counter()
 
     def next_seed(self, slot: int) -> np.random.SeedSequence:
         """The seed of the slot's next response."""
@@ -66,9 +72,32 @@ class Engine:
     def sleep(self) -> None:
         """Give memory back while the trainer computes; push_weights wakes the engine."""
 
+    def account(self, began: float, responses, cached: int = 0) -> None:
+        """Add a step that began at `began` (time.perf_counter) to the totals.
+
+        responses: what it completed; cached: prompt tokens of theirs that were not computed again
+        """
+        self.stopped = time.perf_counter()
+        self.totals["seconds"] += self.stopped - began
+        self.totals["cached"] += cached
+        self.totals["prompt"] += sum(len(response.prompt.ids) for response in responses)
+        self.totals["sampled"] += sum(len(response.ids) for response in responses)
+
     def stats(self) -> dict[str, float]:
-        """What the engine knows of its work since the last call, as "group/name"."""
-        return {}
+        """Work since `reseed` or the last call, as "group/name". Rates are per second spent in
+        `step`; idle is the share of the time, until the last step, that was spent elsewhere. What
+        depends on the clock is under time/: all the rest is the same in equal runs."""
+        totals, span = self.totals, self.stopped - self.started
+        self._restart()
+        if not totals["prompt"]:
+            return {}
+        return {
+            "engine/prefix_hits": totals["cached"] / totals["prompt"],
+            "time/prefill_rate": (totals["prompt"] - totals["cached"]) / totals["seconds"],
+            "time/decode_rate": totals["sampled"] / totals["seconds"],
+            "time/engine_idle": 1 - totals["seconds"] / span,
+            "time/engine": totals["seconds"],
+        }
 
     @property
     def idle(self) -> bool:
@@ -102,11 +131,14 @@ class TransformersEngine(Engine):
         queue, self.queue = self.queue, []
         if not queue:
             return []
+        began = time.perf_counter()
         ids, logps = self._generate([p.ids for _, p, _ in queue], [rng for _, _, rng in queue])
-        return [
+        done = [
             (slot, self.response(prompt, ids[b], logps[b]))
             for b, (slot, prompt, _) in enumerate(queue)
         ]
+        self.account(began, [response for _, response in done])
+        return done
 
     def _generate(self, prompts: list[list[int]], rngs: list[np.random.Generator]):
         """Sampled ids and log-probs per prompt, ragged."""

@@ -11,7 +11,6 @@ import os
 import random
 import time
 import warnings
-from collections import Counter
 from contextlib import contextmanager
 from itertools import count
 
@@ -64,7 +63,6 @@ class VLLMEngine(Engine):
         self.dtype, self.cuda, self.asleep = dtype, current_platform.is_cuda(), False
         self.names = count()
         self.running: dict[str, tuple[int, object]] = {}  # request -> slot, prompt
-        self.totals = Counter()  # since the last call of `stats`
         length = prompt_limit + self.response_limit
         with process_state():
             tokens = 2 * max_num_seqs * length
@@ -106,29 +104,17 @@ class VLLMEngine(Engine):
         """One step of vLLM: a token for each running request. Returns what it completed."""
         if self.idle:
             return []
-        start = time.perf_counter()
-        done = []
+        began, done, cached = time.perf_counter(), [], 0
         for name, output in self._step():
             slot, prompt = self.running.pop(name)
-            ids, logps = _sampled(output)
-            cached = output.num_cached_tokens or 0
-            self.totals.update(prompt=len(prompt.ids), cached=cached, sampled=len(ids))
-            done.append((slot, self.response(prompt, ids, logps)))
-        self.totals["seconds"] += time.perf_counter() - start
+            done.append((slot, self.response(prompt, *_sampled(output))))
+            cached += output.num_cached_tokens or 0
+        self.account(began, [response for _, response in done], cached)
         return done
 
     def stats(self) -> dict[str, float]:
-        """Of the responses completed since the last call; rates are per second spent in `step`."""
-        totals, self.totals = self.totals, Counter()
-        if not totals["prompt"]:
-            return {}
-        return {
-            "engine/prefix_hits": totals["cached"] / totals["prompt"],
-            "engine/prefill_rate": (totals["prompt"] - totals["cached"]) / totals["seconds"],
-            "engine/decode_rate": totals["sampled"] / totals["seconds"],
-            "engine/push_gap": self.push_gap,
-            "time/engine": totals["seconds"],
-        }
+        """The totals, and the gap to the trainer's log-probs at the last push."""
+        return super().stats() | {"engine/push_gap": self.push_gap}
 
     def _add(self, ids: list[int], seed: int, limit: int) -> str:
         name = str(next(self.names))

@@ -112,3 +112,22 @@ def test_the_choice_of_an_engine(tokenizer, monkeypatch):
         assert (engine.response_limit, engine.temperature, engine.ends) == (7, 0.5, {0})
     with pytest.raises(ValueError, match="vLLM is not installed"):
         make("vllm")
+
+
+def test_stats_of_work_and_idleness(lm, tokenizer, monkeypatch):
+    # reseed at 0 s; steps from 1 to 2 s and from 4 to 5 s: 2 s of work in 5 s, 60 % idle.
+    # 3 + 1 prompt tokens were read in them: 2 per second.
+    engine, _ = engine_on(lm, tokenizer)
+    clock = iter([0.0, 1.0, 2.0, 4.0, 5.0, 9.0])
+    monkeypatch.setattr("ppo.engine.time.perf_counter", lambda: next(clock))
+    engine.reseed(0)
+    sampled = 0
+    for slot, ids in ((0, PROMPTS[0]), (1, PROMPTS[2])):
+        sampled += len(generate(engine, [ids], [slot])[slot].ids)
+    assert engine.stats() == {
+        "engine/prefix_hits": 0.0,
+        "time/prefill_rate": 2.0,
+        "time/decode_rate": sampled / 2,
+        "time/engine_idle": pytest.approx(0.6),
+        "time/engine": 2.0,
+    }

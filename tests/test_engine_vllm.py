@@ -218,8 +218,8 @@ def test_stats(setup):
     stats = engine.stats()
     assert stats["engine/prefix_hits"] == pytest.approx(128 / 300)
     seconds = stats["time/engine"]
-    assert stats["engine/prefill_rate"] * seconds == pytest.approx(300 - 128)
-    assert stats["engine/decode_rate"] * seconds == pytest.approx(4 + 4)
+    assert stats["time/prefill_rate"] * seconds == pytest.approx(300 - 128)
+    assert stats["time/decode_rate"] * seconds == pytest.approx(4 + 4)
     assert stats["engine/push_gap"] < 1e-4
     assert engine.stats() == {}
 

@@ -1,5 +1,6 @@
 """The embedded model: it loads with plain transformers, and its tokenizer knows our prompts."""
 
+import numpy as np
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -8,7 +9,8 @@ from envs.babyai import TASKS, BabyAI
 from envs.text_env import Observation
 from memory.chat import make_render
 from memory.window import WindowMemory
-from ppo.tiny_model import demonstrations, thought, wanted_things
+from ppo.players.babyai import Player, thought, wanted_things
+from ppo.tiny_model import demonstrations
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +88,27 @@ def test_thought(mission, text, said):
     assert thought(mission, text) == said
 
 
-def test_the_expert_without_noise_succeeds():
+def play(task, episodes, **given):
+    return demonstrations(Player(task, np.random.default_rng(0), **given), episodes, seed=3)
+
+
+def test_the_player_without_failings_succeeds():
     # minigrid's bot wins every episode; ten of a task take it about 6 turns each
-    turns = demonstrations("pickup", episodes=10, noise=0.0, seed=3)
+    turns = play("pickup", 10)
     assert 20 <= len(turns) <= 150
     assert sum("pick up" in response for _, response in turns) == 10  # one in each, the last
+
+
+def test_a_lost_player_walks_on_and_a_clumsy_one_keeps_its_hands_to_itself():
+    unseen = [r for _, r in play("goto", 10, lost=1.0) if "I do not see" in r]
+    assert unseen and all(r.endswith("ACTION: go forward") for r in unseen)
+    turns = play("pickup", 3, clumsy=1.0)
+    assert len(turns) >= 64  # an episode that is never finished lasts to the limit
+    assert not any("ACTION: pick up" in response for _, response in turns)
+
+
+def test_noise_is_the_share_of_random_actions():
+    # noise 1: six actions, each in 1/6 of the turns; +-5 standard deviations of a share of n turns
+    turns = play("goto", 10, noise=1.0)
+    share = sum(r.endswith("ACTION: drop") for _, r in turns) / len(turns)
+    assert abs(share - 1 / 6) < 5 * (5 / 36 / len(turns)) ** 0.5

@@ -1,0 +1,228 @@
+"""The table of rollout ratios: vLLM against lock-step, transformers and a cache that is off.
+
+    python -m benchmarks.rollout       some minutes; needs vLLM
+
+Every ratio is the median of three pairs, taken in random order within one run of the embedded
+model. Lengths of responses and times of environments are drawn from (repetition, slot, count), the
+same for both sides of a pair, and the prompts do not depend on the responses.
+"""
+
+import math
+import random
+import statistics
+import time
+from dataclasses import dataclass, replace
+from unittest.mock import patch
+
+import gymnasium
+import numpy as np
+import torch
+
+import memory
+from arguments import TINY
+from envs.vec_env import EpisodeSeeds, VecEnv
+from main import collect
+from memory.chat import make_render
+from ppo.engine import TransformersEngine, sample
+from ppo.model import ActorCritic, load_lm
+from storage.episodes import Episodes
+from storage.rollout import RolloutStorage
+
+N, REPETITIONS = 32, 3
+PROMPT_LIMIT, RESPONSE_LIMIT, END = 1024, 512, 0
+SIGMA = math.log(400 / 60) / 2.326  # of a lognormal whose 99th percentile is 400 / 60 medians
+TOKENS, SECONDS = 60, 0.3  # medians, of a response and of a turn of a slow environment
+MEAN = round(TOKENS * math.exp(SIGMA**2 / 2))  # tokens: the work of the heavy-tailed lengths
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to collect e_len turns of each environment."""
+
+    engine: str = "vllm"
+    tokens: int = 0  # of every response; 0: heavy-tailed
+    slow: bool = False  # environments that take a heavy-tailed time
+    together: bool = False  # lock-step: all responses, then all environments
+    memory_length: int = 0
+    e_len: int = 6
+
+
+EVENTS, SLOW, MEMORY = Way(), Way(slow=True), Way(tokens=32, memory_length=4)
+LOCK_STEP, SLOW_LOCK_STEP = replace(EVENTS, together=True), replace(SLOW, together=True)
+PAIRS = [  # name, A, B, target
+    ("slow environments: event-driven / lock-step", SLOW, SLOW_LOCK_STEP, ">= 2"),
+    ("fast environments: event-driven / lock-step", EVENTS, LOCK_STEP, ""),
+    ("equal lengths: vLLM / transformers", Way(tokens=MEAN), Way("transformers", MEAN), ">= 1"),
+    ("heavy-tailed lengths: vLLM / transformers", EVENTS, Way("transformers"), ">= 2"),
+    ("memory length 4: prefix cache on / off", MEMORY, replace(MEMORY, engine="uncached"), ""),
+]
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    lm, tokenizer, _ = load_lm(str(TINY), "cpu")
+    actor_critic, render = ActorCritic(lm, 0, 1.0), make_render(tokenizer, PROMPT_LIMIT)
+    start, vllm = timed(build_vllm, tokenizer)  # the import of vLLM included
+    transformers = RowLimits(tokenizer, {END}, RESPONSE_LIMIT, 1.0)
+    built = dict(vllm=vllm, uncached=build_vllm(tokenizer, False), transformers=transformers)
+    for engine in built.values():
+        engine.push_weights(actor_critic)
+    pushes = [timed(vllm.push_weights, actor_critic)[0] for _ in range(REPETITIONS)]
+    ways = sorted({way for _, *pair, _ in PAIRS for way in pair}, key=repr)
+    for way in ways:
+        rollout(replace(way, e_len=1), built[way.engine], render, REPETITIONS)  # not measured
+    rates, rng = {}, random.Random(0)
+    for repetition in range(REPETITIONS):
+        for way in rng.sample(ways, len(ways)):
+            rates[way, repetition] = rollout(way, built[way.engine], render, repetition)
+    print(f"N = {N}, {torch.get_num_threads()} OpenMP thread(s)")
+    print(f"{'turns/s: A / B':46s} {'A':>7s} {'B':>7s}  A / B  target  pairs")
+    for name, a, b, target in PAIRS:
+        pairs = [(rates[a, k], rates[b, k]) for k in range(REPETITIONS)]
+        ratios = [x / y for x, y in pairs]
+        x, y = (statistics.median(column) for column in zip(*pairs, strict=True))
+        each = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{name:46s} {x:7.2f} {y:7.2f} {statistics.median(ratios):6.2f}  {target:6s}  {each}")
+    print(f"vLLM: start-up {start:.1f} s, push_weights {statistics.median(pushes):.3f} s")
+
+
+def timed(function, *args):
+    """Seconds and the result."""
+    start = time.perf_counter()
+    result = function(*args)
+    return time.perf_counter() - start, result
+
+
+def rollout(way: Way, engine, render, repetition: int) -> float:
+    """Turns per second of `way`."""
+    envs = SlowEnvs(repetition, SECONDS if way.slow else 0.0, way.together)
+    memories = [memory.make("window", way.memory_length) for _ in range(N)]
+    for mem, first in zip(memories, envs.envs.reset(), strict=True):
+        mem.reset(first)
+    storage = RolloutStorage(way.e_len, N, 4096, Episodes(N))
+    engine.reseed(repetition)
+    drawn = Lengths(engine, way.tokens, way.together)
+    taken, _ = timed(collect, envs, memories, drawn, render, storage)
+    for count, turns in enumerate(storage.responses, 1):
+        lengths = [drawn.length(slot, count) for slot in range(N)]
+        assert [len(response.ids) for response in turns] == lengths, (way, count)
+    return N * way.e_len / taken
+
+
+def heavy_tailed(median: float, *seed: int) -> float:
+    return float(np.random.default_rng(seed).lognormal(math.log(median), SIGMA))
+
+
+class Lengths:
+    """An engine that samples `tokens` tokens (0: heavy-tailed), all `together` or not."""
+
+    def __init__(self, engine, tokens: int, together: bool):
+        self.engine, self.tokens, self.together = engine, tokens, together
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
+
+    def submit(self, slot: int, prompt) -> None:
+        self.engine.response_limit = self.length(slot, self.engine.count[slot] + 1)
+        self.engine.submit(slot, prompt)
+
+    def length(self, slot: int, count: int) -> int:
+        drawn = heavy_tailed(TOKENS, *self.engine.seed, slot, count, 1)
+        return self.tokens or min(max(round(drawn), 1), RESPONSE_LIMIT)
+
+    def step(self):
+        done = self.engine.step()
+        while self.together and not self.engine.idle:
+            done += self.engine.step()
+        return done
+
+
+class SlowEnvs:
+    """Environments of about `median` seconds, as if each had its process; `together` or not."""
+
+    def __init__(self, seed: int, median: float, together: bool):
+        self.envs = VecEnv(Story, [EpisodeSeeds(seed, 0, i) for i in range(N)])
+        self.seed, self.median, self.together = seed, median, together
+        self.count, self.answers = [0] * N, {}  # i -> (when it is due, Step)
+
+    def send(self, i: int, text: str) -> None:
+        self.envs.send(i, text)
+        [(_, step)] = self.envs.poll()
+        self.count[i] += 1
+        taken = heavy_tailed(self.median, self.seed, i, self.count[i], 2) if self.median else 0.0
+        self.answers[i] = time.perf_counter() + taken, step
+
+    def poll(self, wait: bool = True):
+        times = [due for due, _ in self.answers.values()]
+        if wait and times:
+            until = max(times) if self.together else min(times)
+            time.sleep(max(0.0, until - time.perf_counter()))
+        now = time.perf_counter()
+        ready = [i for i in sorted(self.answers) if self.answers[i][0] <= now]
+        return [(i, self.answers.pop(i)[1]) for i in ready]
+
+
+class Story(gymnasium.Env):
+    """Goes on without end, whatever it is told, in the words of BabyAI."""
+
+    words = "you see a red key blue door green ball grey box steps forward left right wall".split()
+    system = f"Your goal: go to the red key. Your words are: {', '.join(words)}."
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._text(), self._info()
+
+    def step(self, response):
+        facts = dict(said=self._text(), action="", valid=True, action_at=0, success=False)
+        return self._text(), 0.0, False, False, self._info() | facts
+
+    def _text(self) -> str:
+        return " ".join(self.np_random.choice(self.words, size=25))
+
+    def _info(self) -> dict:
+        return dict(system=self.system, instruction="What now?", kept=self._text())
+
+
+class RowLimits(TransformersEngine):
+    """A limit for each response, `response_limit` as it is when the prompt is submitted."""
+
+    def submit(self, slot: int, prompt) -> None:
+        rng = Counted(np.random.PCG64(self.next_seed(slot)))
+        rng.left = self.response_limit
+        self.queue.append((slot, prompt, rng))
+
+    def _generate(self, prompts, rngs):
+        self.response_limit = max(rng.left for rng in rngs)
+        with patch("ppo.engine.sample", sample_counted):
+            return super()._generate(prompts, rngs)
+
+
+class Counted(np.random.Generator):
+    """Of a response with `left` tokens to go."""
+
+
+def sample_counted(logits, temperature, rngs):
+    """As `sample`, but a response ends with its last token and never before."""
+    logits[:, END] = -torch.inf
+    tokens, logps = sample(logits, temperature, rngs)
+    for rng in rngs:
+        rng.left -= 1
+    tokens[torch.tensor([rng.left == 0 for rng in rngs])] = END
+    return tokens, logps
+
+
+def build_vllm(tokenizer, cached: bool = True):
+    from ppo import engine_vllm
+
+    def llm(enable_prefix_caching, make=engine_vllm.LLM, **options):
+        return make(enable_prefix_caching=cached, **options)
+
+    with patch.object(engine_vllm, "LLM", llm):
+        return engine_vllm.VLLMEngine(
+            tokenizer, set(), RESPONSE_LIMIT, 1.0, max_num_seqs=N,
+            model=str(TINY), prompt_limit=PROMPT_LIMIT, dtype="float32",
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

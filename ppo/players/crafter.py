@@ -1,0 +1,179 @@
+"""A Crafter player that reads: what it does follows from the text and from its last action.
+
+It drinks, eats, fights and sleeps when it has to, picks a sapling, and works its way from wood to
+tools of stone and a furnace; what it sees only as "3 steps north-west" it walks to as the crow
+flies. Its thoughts name the thing it is after, its actions are not always right: now and then it
+does anything, and often it walks on instead of making or placing what it has the material for.
+"""
+
+import re
+
+from envs.actions import FAMILIES
+from envs.crafter import Crafter
+from envs.crafter_text import ACHIEVEMENTS, ACTIONS, OFFSETS, STATS, THINGS, key, system_prompt
+from envs.text_env import THINK_ACT
+
+# noise: share of random actions; clumsy: share of the turns at which it walks on instead of making
+# or placing something. stray: share of the turns at which something else is executed than what is
+# learnt, so that the clone knows its way from everywhere.
+TASKS = {"crafter": dict(episodes=50, max_steps=300, stray=0.2, noise=0.2, clumsy=0.95)}
+MISSING = "\n1. " + ACHIEVEMENTS[0]
+SYSTEM_BEFORE, _, AFTER = system_prompt(set()).partition(MISSING)
+SYSTEM_AFTER = "\n\n" + AFTER.partition("\n\n")[2]
+WAYS = ("north-west", "north-east", "south-west", "south-east", *OFFSETS)
+# Constant passages and phrases, one token each: they make a prompt many times shorter.
+PASSAGES = [
+    *(SYSTEM_BEFORE, SYSTEM_AFTER, f"\n\n{THINK_ACT}"),
+    *("Current Observation:\nYour status:\n- health: ", "Observation:\n"),
+    *("THINK:", "\nACTION:", "\n\nYou have nothing in your inventory."),
+    *(f"/9\n- {name}: " for name in STATS[1:]),
+    *("\n\nYour inventory:", "You see:", "\n\nYou face ", " at your front.", " steps to your"),
+    *(f" {name}" for name in dict.fromkeys([*ACTIONS, *ACHIEVEMENTS])),
+    *(f" {way}" for way in WAYS),
+    *(f"\n- {thing} " for thing in THINGS),
+]
+OPPOSITE = dict(north="south", south="north", west="east", east="west")
+FREE = ("grass", "sand", "path")
+TOOLS = ("wood_pickaxe", "wood_sword", "stone_pickaxe", "stone_sword")
+
+
+class Player:
+    def __init__(self, task: str, rng, noise=0.0, clumsy=0.0, stray=0.0, max_steps=300):
+        self.rng, self.noise, self.clumsy, self.stray = rng, noise, clumsy, stray
+        self.actions = FAMILIES["crafter"].actions
+        self.env = Crafter(max_episode_steps=max_steps)
+
+    def start(self) -> None:
+        self.last = "Noop"
+
+    def respond(self, text: str) -> tuple[str, str]:
+        said, wanted = self.decide(Sight(text), self.env.world.unlocked)
+        chosen = self.fail(wanted)
+        executed = self.any_action() if self.rng.random() < self.stray else chosen
+        self.last = executed
+        return tuple(f"THINK: {said}\nACTION: {action}" for action in (chosen, executed))
+
+    def fail(self, wanted: str) -> str:
+        """What it does instead of what it wants."""
+        if self.rng.random() < self.noise:
+            return self.any_action()
+        making = wanted.startswith(("Make", "Place"))
+        return self.any_way() if making and self.rng.random() < self.clumsy else wanted
+
+    def any_action(self) -> str:
+        return self.actions[self.rng.integers(len(self.actions))]
+
+    def any_way(self) -> str:
+        return f"Move {list(OFFSETS)[self.rng.integers(4)].title()}"
+
+    def decide(self, sight: "Sight", unlocked: set[str]) -> tuple[str, str]:
+        """The thought and the action."""
+        missing = {key(name) for name in ACHIEVEMENTS} - unlocked
+        made = sight.at_once(missing)
+        if made:
+            return f"I can {made}.", made
+        thing = sight.wanted(missing)
+        if sight.front == thing:
+            return f"I face {thing}.", "Do"
+        if thing in sight.seen:
+            steps, where = sight.seen[thing]
+            return f"{thing} {steps} steps to your {where}.", self.walk(sight, where.split("-"))
+        return f"I see no {thing}.", self.walk(sight, [])
+
+    def walk(self, sight: "Sight", ways: list[str]) -> str:
+        """One step to where a thing is, or on in the same direction; around or through the rest."""
+        last = self.last.removeprefix("Move ").lower()
+        blocked = last in OFFSETS and sight.front not in FREE
+        if blocked and (last in ways or not ways):
+            if sight.breaks(sight.front):
+                return "Do"
+            if sight.front in ("water", "lava") and sight.has("stone"):
+                return "Place Stone"
+        ways = ways or [last] * (last in OFFSETS)
+        shut = {last} if blocked else set()
+        steps, where = sight.seen.get("lava", (9, ""))
+        shut |= {where} if steps == 1 else set()
+        ways = [way for way in ways if way not in shut]
+        if not ways:
+            shut |= {OPPOSITE.get(last)}
+            ways = [way for way in OFFSETS if way not in shut]
+        return f"Move {ways[self.rng.integers(len(ways))].title()}"
+
+
+class Sight:
+    """What an observation says.
+
+    status: health, food, ... and the inventory -> number; front: what the player faces
+    seen: thing -> (steps, direction) of the nearest one
+    """
+
+    def __init__(self, text: str):
+        self.status = {name: int(n) for name, n in re.findall(r"- (\w+): (\d)", text)}
+        lines = re.findall(r"- (\w+) (\d+) steps to your (\S+)", text)
+        self.seen = {thing: (int(steps), where) for thing, steps, where in lines}
+        self.front = re.search(r"You face (\w+)", text)[1]
+
+    def has(self, item: str, n: int = 1) -> bool:
+        return self.status.get(item, 0) >= n
+
+    def near(self, thing: str) -> bool:
+        """On one of the eight cells around."""
+        steps, where = self.seen.get(thing, (9, ""))
+        return steps == 1 or (steps == 2 and "-" in where)
+
+    def breaks(self, thing: str) -> bool:
+        """Can it hit that or mine it, so that it goes?"""
+        if thing in ("stone", "coal"):
+            return self.has("wood_pickaxe")
+        return thing in ("tree", "cow", "zombie", "skeleton")
+
+    def next_tool(self) -> str | None:
+        return next((tool for tool in TOOLS if not self.has(tool)), None)
+
+    def at_once(self, missing: set[str]) -> str | None:
+        """What can be made, placed or slept right here, and should be."""
+        tool, enemy = self.next_tool(), "zombie" in self.seen or "skeleton" in self.seen
+        if not enemy and not self.has("energy", 9 if "wake_up" in missing else 2):
+            return "Sleep"
+        if self.has("sapling") and self.front == "grass":
+            return "Place Plant"
+        if tool and self.ready(tool) and self.near("table"):
+            return f"Make {tool.replace('_', ' ').title()}"
+        if tool and self.ready(tool) and self.has("wood", 4) and "table" not in self.seen:
+            return "Place Table" if self.front in FREE else None
+        if self.front not in FREE:
+            return None
+        if "place_stone" in missing and self.has("stone"):
+            return "Place Stone"
+        return "Place Furnace" if "place_furnace" in missing and self.has("stone", 4) else None
+
+    def ready(self, tool: str) -> bool:
+        return self.has("wood") and (self.has("stone") or "wood" in tool)
+
+    def wanted(self, missing: set[str]) -> str:
+        """The thing to go to and to use."""
+        if self.front in ("zombie", "skeleton"):
+            return self.front
+        if self.seen.get("zombie", (9,))[0] <= 3:
+            return "zombie"
+        if self.front == "water" and not self.has("drink", 9) or not self.has("drink", 5):
+            return "water"
+        if "water" in self.seen and "collect_drink" in missing:
+            return "water"
+        if not self.has("food", 5) or ("cow" in self.seen and "eat_cow" in missing):
+            return "cow"
+        if "collect_sapling" in missing or self.has("sapling"):
+            return "grass"
+        return self.material(missing)
+
+    def material(self, missing: set[str]) -> str:
+        """What the next tool needs, then what is still to be collected."""
+        tool = self.next_tool()
+        if tool and self.ready(tool):
+            return "table" if "table" in self.seen else "tree"
+        if tool and (not self.has("wood") or "wood" in tool):
+            return "tree"
+        for thing in ("iron", "coal"):
+            if f"collect_{thing}" in missing and thing in self.seen:
+                return thing
+        return "stone" if tool or "place_furnace" in missing else "coal"
