@@ -114,7 +114,8 @@ class VLLMEngine(Engine):
 
     def stats(self) -> dict[str, float]:
         """The totals, and the gap to the trainer's log-probs at the last push."""
-        return super().stats() | {"engine/push_gap": self.push_gap}
+        stats = super().stats()
+        return stats and stats | {"engine/push_gap": self.push_gap}
 
     def _add(self, ids: list[int], seed: int, limit: int) -> str:
         name = str(next(self.names))
