@@ -44,6 +44,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--max-episode-steps", type=int, help="turns; default: the task's limit")
     group("--format-penalty", type=float, default=0.1, help="per invalid turn")
     group("--env-workers", type=int, default=0, help="processes; 0: in this one")
+    group("--env-timeout", type=float, default=300, help="seconds per turn; only in workers")
+    group("--max-env-faults", type=float, default=0.1, help="share of episodes that may fail")
     group("--memory", default="window", help="window|action|periodic|full|module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group = parser.add_argument_group("generation").add_argument
@@ -136,13 +138,13 @@ def check(args: argparse.Namespace) -> None:
     for name in counts.split():
         if getattr(args, name) < 0:
             raise ValueError(f"{flag(name)} must be at least 0, got {getattr(args, name)}")
-    for name in "gamma_step lam_step gamma_token lam_token w_fraction".split():
+    for name in "gamma_step lam_step gamma_token lam_token w_fraction max_env_faults".split():
         if not 0 <= getattr(args, name) <= 1:
             raise ValueError(f"{flag(name)} must be in [0, 1], got {getattr(args, name)}")
     for name in "lr critic_lr w_lr kl_coef entropy_coef format_penalty".split():
         if not 0 <= getattr(args, name) < float("inf"):  # so that nan is refused too
             raise ValueError(f"{flag(name)} must be at least 0, got {getattr(args, name)}")
-    for name in "clip value_clip kl_target max_grad_norm first_token_weight".split():
+    for name in "clip value_clip kl_target max_grad_norm first_token_weight env_timeout".split():
         if getattr(args, name) is not None and not getattr(args, name) > 0:
             raise ValueError(f"{flag(name)} must be above 0, got {getattr(args, name)}")
     if not 0 < args.gpu_memory_utilization <= 1:

@@ -162,7 +162,7 @@ def make_envs(args, seeds):
         format_penalty=args.format_penalty,
         max_episode_steps=args.max_episode_steps,
     )
-    return VecEnv(make, seeds, args.env_workers)
+    return VecEnv(make, seeds, args.env_workers, args.env_timeout, args.max_env_faults)
 
 
 def start_memories(args, envs):

@@ -10,7 +10,7 @@ from storage.episodes import Episodes
 
 
 class Panel:
-    """Collects exactly `episodes` episodes over n_env environments."""
+    """Collects `episodes` episodes over n_env environments, less those that cannot be begun."""
 
     def __init__(self, episodes: int, n_env: int):
         self.left = [len(range(i, episodes, n_env)) for i in range(n_env)]
@@ -28,7 +28,8 @@ class Panel:
     def insert(self, n: int, step) -> None:
         self.record.insert(n, step)
         self.valid.append(step.valid)
-        self.left[n] -= step.done
+        if step.done:  # without a next episode: those that were left could not be begun
+            self.left[n] = self.left[n] - 1 if step.first is not None else 0
 
     def wants(self, n: int) -> bool:
         return self.left[n] > 0

@@ -11,6 +11,7 @@ import torch  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
+from envs.vec_env import VecEnv  # noqa: E402
 from ppo.engine import Response  # noqa: E402
 from storage.episodes import Episodes  # noqa: E402
 from storage.rollout import RolloutStorage  # noqa: E402
@@ -35,10 +36,25 @@ class FakeStep:
     action_at: int = 0
     action: str = "go"
     metrics: dict = field(default_factory=dict)
+    first: object = "of the next episode"
 
     @property
     def done(self):
         return self.terminated or self.truncated
+
+
+@pytest.fixture
+def pool():
+    """Make pools that are closed at the end of the test."""
+    pools = []
+
+    def make(*args, **options):
+        pools.append(VecEnv(*args, **options))
+        return pools[-1]
+
+    yield make
+    for made in pools:
+        made.close()
 
 
 @pytest.fixture

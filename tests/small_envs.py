@@ -1,6 +1,7 @@
 """Small environments for the tests of the pool, and foreign ones that an import registers."""
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -30,8 +31,14 @@ class Dice(gymnasium.Env):
         self.steps += 1
         if "raise" in response:
             raise KeyError("lost")
+        if "leave" in response:
+            sys.exit("enough")
         if "exit" in response:
             os._exit(7)
+        if "sleep" in response:
+            time.sleep(10**6)
+        if "spin" in response:  # for years, in C
+            re.match("(a+)+b", "a" * 60)
         while "wait" in response and not (self.folder / "go").exists():
             time.sleep(0.01)
         text = {"silent": "", "number": 3}.get(response, self._text())
@@ -40,7 +47,8 @@ class Dice(gymnasium.Env):
         info = self._info() | facts | dict(success=terminated)
         if terminated or truncated:
             info["metrics"] = {"turns": float(self.steps)}
-        return text, 0.5, terminated, truncated, info
+        reward = float("nan") if response == "nan" else 0.5
+        return text, reward, terminated, truncated, info
 
     def render(self):
         return np.full((2, 2, 3), self.steps, dtype=np.uint8)
@@ -58,6 +66,33 @@ class Modules(Dice):
 
     def _text(self):
         return " ".join(sorted(sys.modules))
+
+
+class Moody(Dice):
+    """Never twice the same."""
+
+    def _text(self):
+        return f"mood {os.urandom(8).hex()}"
+
+
+class Flaky(Dice):
+    """Fails in the second turn of every third episode."""
+
+    def step(self, response):
+        return super().step("raise" if self.steps == 1 and self.seed % 3 == 0 else response)
+
+
+class Picky(Dice):
+    """Cannot begin the episode of one seed."""
+
+    def __init__(self, bad: int):
+        super().__init__()
+        self.bad = bad
+
+    def reset(self, *, seed=None, options=None):
+        if seed == self.bad:
+            raise KeyError(seed)
+        return super().reset(seed=seed)
 
 
 def broken(message: str):

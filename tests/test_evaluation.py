@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 from conftest import FakePrompt, FakeStep
+from small_envs import Picky
 
 from envs import make_env
 from envs.toy import Toy
@@ -114,6 +115,12 @@ def test_each_episode_of_the_panel_is_played_once(n_env, monkeypatch):
     panel = play_panel(SeedShown, 5, n_env)
     assert sorted(SeedShown.played) == [1, 3, 5, 7, 9]  # seed 2 k + 1 of episode k
     assert panel.summary()["eval/episodes"] == 5
+
+
+@pytest.mark.parametrize("bad", [5, 9])
+def test_an_episode_that_cannot_be_begun_is_missing_in_the_panel(bad):
+    panel = play_panel(partial(Picky, bad), 5, n_env=2)
+    assert panel.summary()["eval/episodes"] == 4
 
 
 def test_the_panel_is_the_same_whoever_plays_it():

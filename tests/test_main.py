@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import FakePrompt, make_lm
+from small_envs import Flaky
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -340,6 +341,27 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
         rollouts.after_update()
     # 4 batches of 3 turns are 3 episodes of 4 turns in each environment
     assert [episode.length for episode in rollouts.episodes.finished] == [4] * 3 * N
+
+
+def test_collect_fills_a_batch_with_environments_that_fail():
+    N, E = 3, 4
+    envs = VecEnv(Flaky, [EpisodeSeeds(0, 0, i) for i in range(N)], max_faults=1)
+    memories = [WindowMemory(1) for _ in range(N)]
+    for memory, first in zip(memories, envs.reset(), strict=True):
+        memory.reset(first)
+    rollouts = RolloutStorage(E, N, 10**6, Episodes(N, window=None))
+    faults = 0
+    for batch in range(4):
+        main.collect(envs, memories, Continuous(batch), render, rollouts)
+        assert rollouts.full and rollouts.turns == [E] * N
+        for t, n in itertools.product(range(E), range(N)):
+            step = rollouts.steps[t][n]
+            faults += bool(step.fault)
+            assert not step.fault or (step.truncated and step.reward == 0)
+            assert ((t, n) in rollouts.limit_prompts) == step.truncated
+        rollouts.after_update()
+    assert faults == len(envs.faults) > 0
+    assert {episode.length for episode in rollouts.episodes.finished} == {2, 3}
 
 
 def pending_of(rollouts, n):
