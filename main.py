@@ -17,13 +17,17 @@ import memory
 from arguments import get_args
 from envs import make_env
 from envs.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
+from envs.worker import EnvError
 from memory.chat import make_render
 from ppo.agent import Agent
 from ppo.checkpoint import (
+    RunError,
+    Stop,
     choose_run_dir,
     load_checkpoint,
+    restore,
     save_checkpoint,
-    save_model,
+    snapshot,
     start_run_dir,
 )
 from ppo.engine import make_engine
@@ -35,7 +39,7 @@ from ppo.model import ActorCritic, Reference, load_lm
 from ppo.warmup import warm_up_critic
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
-from storage.trajectory import write_turns
+from storage.trajectory import write_rows, write_turns
 
 ESTIMATORS = {"dual-gae": dual_discount_gae}  # --advantages
 
@@ -60,6 +64,7 @@ def collect(envs, memories, engine, render, rollouts):
 
 
 def main(args):
+    """Train or evaluate. Returns the exit code."""
     run = choose_run_dir(args)
     torch.manual_seed(args.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -67,27 +72,27 @@ def main(args):
     actor_critic = ActorCritic(lm, args.critic_layers, args.temperature or 1, args.value_grad_trunk)
     actor_critic.to(device)
     reference = Reference(lm, args.temperature or 1)
-    engine = make_engine(args, tokenizer, ends)
     render = make_render(tokenizer, args.prompt_limit)
     agent = make_agent(args, actor_critic)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
-    if args.advantages not in ESTIMATORS:
-        raise ValueError(f"--advantages {args.advantages}: not one of {sorted(ESTIMATORS)}")
-    estimator = partial(
-        ESTIMATORS[args.advantages],
-        gamma_step=args.gamma_step,
-        lam_step=args.lam_step,
-        gamma_token=args.gamma_token,
-        lam_token=args.lam_token,
-    )
-    start = resume(args, actor_critic, agent, kl) if args.resume else 0
-    seed = args.seed + (start << 32)  # a resumed run begins new episodes, of no other seed
-    envs = make_envs(args, [EpisodeSeeds(seed, 0, i) for i in range(args.n_env)])
-    memories = start_memories(args, envs)
+    estimator, episodes = make_estimator(args), Episodes(args.n_env)
+    saved = load_checkpoint(run) if args.resume else None
+    parts = dict(actor_critic=actor_critic, agent=agent, kl=kl, episodes=episodes)
+    if saved:
+        restore(run, saved, parts)
+    envs = make_envs(args, [EpisodeSeeds(args.seed, 0, i) for i in range(args.n_env)])
+    memories = start_memories(args, envs, saved and saved["envs"])
     render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
-    start_run_dir(run, args)
-    logger, timer = Logger(run, start, args.num_updates), Timer()
-    describe(args, run, actor_critic, logger)
+    engine = make_engine(args, tokenizer, ends)
+    start_run_dir(run, args, saved)
+    start = saved["update"] if saved else 0
+    save = partial(save_checkpoint, run, keep=args.keep_checkpoints, lm=lm, tokenizer=tokenizer)
+    storage = partial(
+        RolloutStorage, n_env=args.n_env, token_budget=args.token_budget, episodes=episodes,
+        device=device,
+    )  # fmt: skip
+    logger, timer, stop = Logger(run, start, args.num_updates), Timer(), Stop()
+    describe(args, run, actor_critic, engine, logger)
 
     def evaluate(update):
         n = min(args.n_env, args.eval_episodes)
@@ -103,13 +108,10 @@ def main(args):
     if args.eval_only:
         evaluate(start)
         envs.close()
-        return
-    episodes = Episodes(args.n_env)
-    if start == 0 and args.w_epoch > 0:
-        rollouts = RolloutStorage(
-            args.w_epoch * args.e_len, args.n_env, args.token_budget, episodes, device
-        )
-        logger.say(f"critic warm-up on {args.w_epoch * args.e_len * args.n_env} turns ...")
+        return stop.close()
+    if saved is None and args.w_epoch > 0:
+        rollouts = storage(args.w_epoch * args.e_len)
+        logger.say(f"critic warm-up on {rollouts.e_len * args.n_env} turns ...")
         engine.reseed(1, args.seed)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
@@ -122,23 +124,31 @@ def main(args):
         logger.warmup(figures | engine.stats() | timer.lap())
         engine.push_weights(actor_critic)  # the same ones: it wakes the engine
 
-    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, episodes, device)
-    for update in range(start, args.num_updates):
+    rollouts = storage(args.e_len)
+    update, parts["envs"] = start, envs
+    while update < args.num_updates and not stop.asked:
+        state = snapshot(run, update, parts)
+        if update % args.save_interval == 0 and (update > start or not saved):
+            save(state)
         if args.eval_interval and update % args.eval_interval == 0:
             evaluate(update)
         engine.reseed(2, args.seed, update)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
+        if stop.asked:
+            break  # after --resume this batch is collected again
         engine.sleep()
         with timer("score"):
             rollouts.score(actor_critic, reference)
             rollouts.penalise_kl(kl)
             rollouts.compute_returns(estimator, args.use_proper_time_limits)
         metrics = rollouts.metrics() | engine.stats()
+        metrics["rollout/env_faults"] = logger.faults(update, envs.faults)
         with timer("update"):
             if args.lr_schedule == "linear":
                 agent.scale_lr(1 - update / args.num_updates)
             metrics |= agent.update(rollouts)
+        check_finite(args, run, update, agent, rollouts, tokenizer)
         with timer("push"):
             engine.push_weights(actor_critic)
         metrics |= {"turns": (update + 1) * args.n_env * args.e_len, "kl/coef": kl.coef}
@@ -146,13 +156,19 @@ def main(args):
         logger.write(update, metrics | timer.lap())
         write_turns(run, update, rollouts, tokenizer, args.log_envs)
         rollouts.after_update()
-        if (update + 1) % args.save_interval == 0 or update + 1 == args.num_updates:
-            save(run, update + 1, actor_critic, agent, kl, tokenizer)
+        update += 1
+    else:
+        state = snapshot(run, update, parts)
 
-    if args.eval_interval:
-        evaluate(args.num_updates)
-    logger.say(f"trained model: {run / 'model'}")
+    save(state)
+    if args.eval_interval and not stop.asked:
+        evaluate(update)
+    if stop.asked:
+        logger.say(f"{stop.asked.name}: saved; go on with: python main.py --resume {run}")
+    else:
+        logger.say(f"trained model: {run / 'model'}")
     envs.close()
+    return stop.close()
 
 
 def make_envs(args, seeds):
@@ -165,10 +181,14 @@ def make_envs(args, seeds):
     return VecEnv(make, seeds, args.env_workers, args.env_timeout, args.max_env_faults)
 
 
-def start_memories(args, envs):
+def start_memories(args, envs, saved=None):
+    """Memories at the start of episodes, or where the environments of a checkpoint are."""
     memories = [memory.make(args.memory, args.memory_length) for _ in range(envs.n_env)]
-    for mem, first in zip(memories, envs.reset(), strict=True):
+    pasts = envs.resume(saved) if saved else [(first, []) for first in envs.reset()]
+    for mem, (first, steps) in zip(memories, pasts, strict=True):
         mem.reset(first)
+        for step in steps:
+            mem.update(step)
     return memories
 
 
@@ -188,37 +208,37 @@ def make_agent(args, actor_critic):
     )
 
 
-def save(run, update, actor_critic, agent, kl, tokenizer):
-    """Training state and the plain model. Environments start new episodes on resume."""
-    state = dict(
-        update=update,
-        actor_critic=actor_critic.state_dict(),
-        optimizer=agent.optimizer.state_dict(),
-        generator=agent.generator.get_state(),
-        kl_coef=kl.coef,
+def make_estimator(args):
+    if args.advantages not in ESTIMATORS:
+        raise ValueError(f"--advantages {args.advantages}: not one of {sorted(ESTIMATORS)}")
+    return partial(
+        ESTIMATORS[args.advantages],
+        gamma_step=args.gamma_step,
+        lam_step=args.lam_step,
+        gamma_token=args.gamma_token,
+        lam_token=args.lam_token,
     )
-    save_checkpoint(run, state)
-    save_model(run, actor_critic.lm, tokenizer)
 
 
-def resume(args, actor_critic, agent, kl) -> int:
-    """Load the newest checkpoint of the run; returns the number of updates it has seen."""
-    state = load_checkpoint(args.resume)
-    actor_critic.load_state_dict(state["actor_critic"])
-    agent.optimizer.load_state_dict(state["optimizer"])
-    agent.scale_lr(1.0)  # the learning rates of this command line
-    agent.generator.set_state(state["generator"])
-    kl.coef = state["kl_coef"]
-    return state["update"]
+def check_finite(args, run, update, agent, rollouts, tokenizer):
+    """Stop a run whose numbers have broken down, with the turns that did it."""
+    if agent.skipped_steps > args.max_skipped_steps:
+        report = run / "non_finite.jsonl"
+        write_rows(report, update, rollouts, tokenizer, agent.skipped_rows)
+        raise RunError(
+            f"{agent.skipped_steps} optimizer steps had a loss or gradient that is not finite; "
+            f"the turns of the last are in {report}, and the checkpoints are whole"
+        )
 
 
-def describe(args, run, actor_critic, logger):
+def describe(args, run, actor_critic, engine, logger):
     """What this run is, before it starts."""
     count = sum(p.numel() for p in actor_critic.parameters()) / 1e6
     names = "n_env e_len num_updates minibatch ppo_epoch lr critic_lr critic_layers w_epoch w_iter"
     names += " memory_length prompt_limit response_limit value_clip seed"
     logger.say(f"{args.env_name}, {args.model} ({count:.2f} M parameters with the critic), {run}")
-    logger.say("  " + "  ".join(f"{name} {getattr(args, name)}" for name in names.split()))
+    values = "  ".join(f"{name} {getattr(args, name)}" for name in names.split())
+    logger.say(f"  {values}  engine {type(engine).__name__}")
 
 
 def ours(error: ValueError) -> bool:
@@ -231,9 +251,11 @@ def ours(error: ValueError) -> bool:
 
 if __name__ == "__main__":
     try:
-        main(get_args())
+        sys.exit(main(get_args()))
     except ValueError as error:
         if not ours(error):
             raise
         print(f"main.py: error: {error}", file=sys.stderr)
         sys.exit(2)
+    except (RunError, EnvError) as error:
+        sys.exit(f"main.py: error: {error}")

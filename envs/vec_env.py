@@ -85,7 +85,7 @@ class VecEnv:
         return [first for first, _ in self.resume([{"episode": 0, "responses": []}] * self.n_env)]
 
     def resume(self, state: list[dict]) -> list[tuple[Observation | None, list[Step]]]:
-        """In the place of `reset`: go where `state()` was, by playing its responses again.
+        """In the place of `reset`: go where `state_dict()` was, by playing its responses again.
 
         Returns the first observation of each episode and the Steps since. An environment that
         cannot be brought back begins its next episode: without Steps, and with a fault.
@@ -96,7 +96,7 @@ class VecEnv:
             self._start(seat.i, seat.rejoin())
         return [self._result(i) for i in range(self.n_env)]
 
-    def state(self) -> list[dict]:
+    def state_dict(self) -> list[dict]:
         """Where every environment is, as JSON: the number of its episode, the responses in it."""
         assert not self.asked and not self.results, "an environment is still busy with a turn"
         return [{"episode": s.episode, "responses": list(s.responses)} for s in self.seats]

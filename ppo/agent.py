@@ -47,7 +47,7 @@ class Agent:
         self.max_grad_norm = max_grad_norm
         self.ppo_epoch, self.minibatch = ppo_epoch, minibatch
         self.generator = generator
-        self.skipped_steps = 0
+        self.skipped_steps, self.skipped_rows = 0, []
 
     def scale_lr(self, factor: float) -> None:
         """Set both learning rates to `factor` times their base (the schedule)."""
@@ -57,6 +57,19 @@ class Agent:
     def set_critic_lr(self, lr: float) -> None:
         """For the warm-up; `scale_lr` sets it back."""
         self.optimizer.param_groups[1]["lr"] = lr
+
+    def state_dict(self) -> dict:
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "skipped_steps": self.skipped_steps,
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scale_lr(1.0)  # the learning rates of this command line
+        self.generator.set_state(state["generator"])
+        self.skipped_steps = state["skipped_steps"]
 
     def update(self, rollouts) -> dict[str, float]:
         """One PPO update on a storage whose advantages are computed. Returns the ppo/* metrics."""
@@ -68,9 +81,9 @@ class Agent:
                 totals, ratio = self._minibatch(rollouts, advantages, rows)
                 first_ratio = ratio if first_ratio is None else first_ratio
                 tokens += totals.pop("tokens")
+                norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
                 for name, total in totals.items():
                     sums[name] = sums.get(name, 0.0) + total
-                norms.append(self._step())
         first = mask & (mask.cumsum(-1) == 1)  # the value that each turn starts from
         return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
             "ppo/ratio_first_minibatch": first_ratio,
@@ -102,7 +115,7 @@ class Agent:
                 (loss / denominator).backward()
                 total += loss.item()
             count += denominator.item()
-            self._step()
+            self._step(chosen, total)
         return total / count
 
     def _minibatch(self, rollouts, advantages: Tensor, rows: list[int]):
@@ -145,14 +158,15 @@ class Agent:
         order = torch.randperm(n_turns, generator=self.generator)
         return [rows.tolist() for rows in order.split(self.minibatch)]
 
-    def _step(self) -> float:
-        """Clip and step; a non-finite gradient is skipped and counted. Returns the norm."""
+    def _step(self, rows: list[int], loss: float) -> float:
+        """Clip and step; a non-finite loss or gradient of `rows` is skipped and counted. Returns
+        the gradient's norm."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm).item()
-        if math.isfinite(norm):
+        if math.isfinite(norm) and math.isfinite(loss):
             self.optimizer.step()
         else:
-            self.skipped_steps += 1
-            print(f"non-finite gradient norm {norm}: optimizer step skipped")
+            self.skipped_steps, self.skipped_rows = self.skipped_steps + 1, rows
+            print(f"loss {loss}, gradient norm {norm}: optimizer step skipped")
         self.optimizer.zero_grad(set_to_none=True)
         return norm

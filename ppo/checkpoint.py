@@ -1,20 +1,36 @@
-"""The run directory: args.json, checkpoints/ (training state) and model/ (a Hugging Face model).
+"""The run directory: args.json, checkpoints/ (the whole state of training) and model/.
 
-A checkpoint is written aside and renamed, so that an interrupted save leaves the one before whole.
-Checkpoints load with weights_only: nothing in them is executed.
+A checkpoint is a folder `update-NNNNNN` with state.pt and SHA256SUMS (`sha256sum -c` checks it). It
+is written aside, synced and renamed, so whatever interrupts a save leaves the one before whole.
+Checkpoints load with weights_only: nothing in them is executed. Environments are not stored but
+played again: for equal seeds and responses they do the same.
 """
 
 import argparse
+import hashlib
 import json
+import os
 import platform
+import shutil
+import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
+LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl, cut back by a resume
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "crafter", "numpy", "vllm")
+
+
+class RunError(RuntimeError):
+    """The run cannot go on; its message says all, and what is saved is whole."""
+
+
+# ---- the directory ------------------------------------------------------------------------------
 
 
 def choose_run_dir(args: argparse.Namespace) -> Path:
@@ -28,11 +44,15 @@ def choose_run_dir(args: argparse.Namespace) -> Path:
     return run
 
 
-def start_run_dir(run: Path, args: argparse.Namespace) -> None:
-    """Create the directory and write args.json; ValueError if it cannot be written."""
+def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None) -> None:
+    """Create the directory and write args.json; of a resumed run, cut the logs back to where they
+    were at its checkpoint (None: it has none yet). ValueError: it cannot be written, or a log is
+    shorter than it was, and then nothing is cut."""
+    if args.resume and not args.eval_only:
+        cut_back(run, saved["logs"] if saved else {})
     try:
         run.mkdir(parents=True, exist_ok=True)
-        if args.resume is None:
+        if args.resume is None or args.override:
             about = json.dumps(describe_run(args), indent=1, default=str)
             (run / "args.json").write_text(about + "\n")
     except OSError as error:
@@ -61,24 +81,156 @@ def git_commit() -> str | None:
     return git.stdout.strip() or None
 
 
-def save_checkpoint(run: Path, state: dict) -> None:
-    """state: tensors, numbers and containers of them; state["update"] names the file."""
+# ---- checkpoints --------------------------------------------------------------------------------
+
+
+def snapshot(run: Path, update: int, parts: dict) -> dict:
+    """The state before update `update`. parts: name -> object with a state_dict() of tensors,
+    numbers, texts and containers of them. Tensors are not copied: save it before they change."""
+    return {name: part.state_dict() for name, part in parts.items()} | {
+        "update": update,
+        "random": torch.get_rng_state(),
+        "logs": {path.name: path.stat().st_size for path in logs(run)},
+    }
+
+
+def save_checkpoint(run: Path, state: dict, keep: int, lm, tokenizer) -> None:
+    """Save a snapshot and forget all but the newest `keep`; replace model/, which
+    AutoModelForCausalLM, AutoTokenizer and vLLM load as it is. RunError: it cannot be written."""
     folder = run / "checkpoints"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"update-{state['update']:06d}.pt"
-    torch.save(state, path.with_suffix(".tmp"))
-    path.with_suffix(".tmp").replace(path)
+    for name in state["logs"]:  # what the checkpoint counts on must be on the disk, too
+        sync(run / name)
+    with written_aside(folder / f"update-{state['update']:06d}") as aside:
+        with open(aside / "state.pt", "wb") as file:
+            torch.save(state, file)
+        (aside / "SHA256SUMS").write_text(f"{sha256(aside / 'state.pt')}  state.pt\n")
+    with written_aside(run / "model") as aside:
+        lm.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+    for old in checkpoints(run)[:-keep]:
+        shutil.rmtree(old)
 
 
-def load_checkpoint(run: Path) -> dict:
-    """The newest checkpoint; ValueError if there is none."""
-    paths = sorted((run / "checkpoints").glob("update-*.pt"))
-    if not paths:
-        raise ValueError(f"--resume {run}: it has no checkpoint yet")
-    return torch.load(paths[-1], map_location="cpu", weights_only=True)
+def load_checkpoint(run: Path, say=print) -> dict | None:
+    """The newest whole checkpoint; None if there is none yet; ValueError if all are damaged."""
+    for path in reversed(checkpoints(run)):
+        if damage := damaged(path):
+            say(f"checkpoint {path} is damaged: {damage}")
+        else:
+            return torch.load(path / "state.pt", map_location="cpu", weights_only=True)
+    if checkpoints(run):
+        raise ValueError(f"--resume {run}: none of its checkpoints is whole")
+    return None
 
 
-def save_model(run: Path, lm, tokenizer) -> None:
-    """model/: what AutoModelForCausalLM, AutoTokenizer and vLLM load as it is."""
-    lm.save_pretrained(run / "model")
-    tokenizer.save_pretrained(run / "model")
+def restore(run: Path, state: dict, parts: dict) -> None:
+    """Put a snapshot into the parts. ValueError: it is not of these."""
+    for name, part in parts.items():
+        try:
+            part.load_state_dict(state[name])
+        except (RuntimeError, ValueError, KeyError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"--resume {run}: its checkpoint is of another model or version ({name}: {reason})"
+            ) from error
+    torch.set_rng_state(state["random"])
+
+
+def cut_back(run: Path, sizes: dict[str, int]) -> None:
+    for path in logs(run):
+        if path.stat().st_size < sizes.get(path.name, 0):
+            raise ValueError(f"--resume {run}: {path} is shorter than it was at the checkpoint")
+    for path in logs(run):
+        os.truncate(path, sizes.get(path.name, 0))
+
+
+def logs(run: Path) -> list[Path]:
+    return [path for name in LOGS if (path := run / f"{name}.jsonl").exists()]
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """From old to new."""
+    return sorted((run / "checkpoints").glob("update-??????"))
+
+
+def damaged(path: Path) -> str | None:
+    """What is wrong with a checkpoint."""
+    try:
+        digest, name = (path / "SHA256SUMS").read_text().split()
+        return None if sha256(path / name) == digest else "its checksum is wrong"
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    except ValueError:
+        return "SHA256SUMS is not a list of checksums"
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def written_aside(folder: Path):
+    """`with written_aside(folder) as aside:` what is written into `aside` becomes `folder`, all of
+    it or nothing. RunError: it could not be written."""
+    aside, old = (folder.with_name(folder.name + end) for end in (".tmp", ".old"))
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        yield aside
+        for path in aside.iterdir():
+            sync(path)
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        aside.rename(folder)
+        sync(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch has its own on top
+        shutil.rmtree(aside, ignore_errors=True)
+        reasons = [e.strerror for e in (error, error.__context__) if isinstance(e, OSError)]
+        reason = reasons[0] if reasons else error
+        raise RunError(
+            f"cannot write {folder}: {reason}; what was saved before is whole"
+        ) from error
+
+
+def sync(path: Path) -> None:
+    """Onto the disk, a file or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# ---- signals ------------------------------------------------------------------------------------
+
+
+class Stop:
+    """SIGTERM and SIGINT ask the loop to save and end (`asked`); a second SIGINT ends it."""
+
+    def __init__(self):
+        self.asked = None
+        self.before = {
+            number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+
+    def _ask(self, number: int, frame) -> None:
+        self.asked = signal.Signals(number)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        print(
+            f"\n{self.asked.name}: this phase is finished, then all is saved; Ctrl-C exits at once"
+        )
+
+    def close(self) -> int:
+        """Give the signals back; returns the exit code of a run that they ended or did not."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        return 128 + self.asked if self.asked else 0

@@ -205,25 +205,31 @@ ENGINES = {
 
 
 def make_engine(args, tokenizer, ends: set[int]) -> Engine:
-    """`args.engine` of ENGINES; auto is vLLM where it is installed.
+    """`args.engine` of ENGINES; auto is vLLM where it is installed and can run the model.
 
     ValueError: vLLM is asked for and not installed, or cannot run the model on this device
     """
-    installed = importlib.util.find_spec("vllm") is not None
-    name = args.engine if args.engine != "auto" else "vllm" if installed else "transformers"
-    if name == "vllm" and not installed:
-        raise ValueError("--engine vllm: vLLM is not installed; use --engine transformers or auto")
-    module, _, engine = ENGINES[name].partition(":")
-    engine = getattr(importlib.import_module(module), engine)
     common = (tokenizer, ends, args.response_limit, args.temperature)
-    if name != "vllm":
-        return engine(*common)
-    return engine(
-        *common,
-        model=args.model,
-        prompt_limit=args.prompt_limit,
-        dtype="bfloat16" if torch.cuda.is_available() else "float32",
-        seed=args.seed,
-        gpu_memory_utilization=args.gpu_memory_utilization,
-        max_num_seqs=args.n_env,
-    )
+    if args.engine != "transformers" and importlib.util.find_spec("vllm"):
+        try:
+            return _load("vllm")(
+                *common,
+                model=args.model,
+                prompt_limit=args.prompt_limit,
+                dtype="bfloat16" if torch.cuda.is_available() else "float32",
+                seed=args.seed,
+                gpu_memory_utilization=args.gpu_memory_utilization,
+                max_num_seqs=args.n_env,
+            )
+        except ValueError as error:
+            if args.engine != "auto":
+                raise
+            print(error)
+    elif args.engine == "vllm":
+        raise ValueError("--engine vllm: vLLM is not installed; use --engine transformers or auto")
+    return _load("transformers")(*common)
+
+
+def _load(name: str) -> type[Engine]:
+    module, _, engine = ENGINES[name].partition(":")
+    return getattr(importlib.import_module(module), engine)

@@ -43,3 +43,10 @@ class KLPenalty:
         if self.target is not None:
             error = min(max(kl / self.target - 1, -0.2), 0.2)
             self.coef *= 1 + error * n_turns / self.horizon
+
+    def state_dict(self) -> dict[str, float]:
+        return {"coef": self.coef}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        if self.target is not None:  # else this command line's
+            self.coef = state["coef"]

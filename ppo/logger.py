@@ -21,7 +21,9 @@ class Logger:
 
     def __init__(self, run_dir: Path, first: int, last: int):
         self.run_dir = run_dir
-        self.board = SummaryWriter(run_dir)  # flushed when the process ends
+        self.board = SummaryWriter(
+            run_dir, purge_step=first or None
+        )  # flushed when the process ends
         atexit.register(self.board.close)
         self.bar = tqdm(
             total=last, initial=first, unit="update", disable=not sys.stderr.isatty(), leave=False
@@ -64,6 +66,17 @@ class Logger:
             f"critic warm-up: held-out explained variance {explained:.2f}  "
             f"({metrics['time/total']:.0f} s)"
         )
+
+    def faults(self, update: int, faults: list[dict]) -> int:
+        """What went wrong in environments: a line each, the rest in faults.jsonl. Empties the
+        list, returns its length."""
+        for fault in faults:
+            self.say(f"environment {fault['env']} lost its episode: {fault['error']}")
+            with open(self.run_dir / "faults.jsonl", "a") as out:
+                out.write(json.dumps({"update": update} | fault) + "\n")
+        count = len(faults)
+        faults.clear()
+        return count
 
     def _record(self, file: str, update: int, metrics: dict, board_group: str = "") -> None:
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}

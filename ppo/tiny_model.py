@@ -15,7 +15,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Tokenizer,
+)
 
 from envs.text_env import Observation, Step
 from memory.chat import make_render
@@ -32,12 +38,16 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TURNS = [*(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant")), "<|im_end|>\n"]
 
 
-def demonstrations(player, episodes: int, seed: int) -> list[tuple[list[dict], str]]:
-    """(messages, response) of every turn that the player plays, with a memory of one turn."""
+def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0):
+    """(messages, response) of every turn that the player plays.
+
+    The memory's length, 0 to longest_memory, changes from episode to episode: always with the turn
+    before in sight, a clone would learn to follow that and be lost in the first turn.
+    """
     turns = []
     for episode in range(episodes):
         text, info = player.env.reset(seed=seed * 100_003 + episode)
-        memory = WindowMemory(1)
+        memory = WindowMemory(episode % (longest_memory + 1))
         memory.reset(observation(text, info))
         player.start()
         done = False
@@ -56,11 +66,10 @@ def observation(text: str, info: dict) -> Observation:
     return Observation(text, info["kept"], info["system"], info["instruction"])
 
 
-def train_tokenizer(
-    texts: list[str], passages: list[str], vocab_size: int
-) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: list[str], passages: list[str], vocab_size: int):
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # What AutoTokenizer gives every model of this architecture, whatever its tokenizer.json says.
+    tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -125,7 +134,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", choices=PLAYERS, default="babyai")
     parser.add_argument("--out", type=Path, default=Path("models/tiny"))
-    parser.add_argument("--steps", type=int, default=1600)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=4e-3)
     parser.add_argument("--hidden", type=int, default=64)
@@ -140,7 +149,7 @@ def main(argv: list[str] | None = None) -> None:
         given = dict(given)
         episodes = given.pop("episodes")
         player = players.Player(task, np.random.default_rng(args.seed + 1), **given)
-        played = demonstrations(player, episodes, seed=args.seed + 1)
+        played = demonstrations(player, episodes, args.seed + 1, players.LONGEST_MEMORY)
         print(f"{task}: {len(played)} turns in {episodes} episodes", flush=True)
         turns += played
     passages = TURNS + players.PASSAGES
@@ -148,6 +157,12 @@ def main(argv: list[str] | None = None) -> None:
     for passage in passages:
         texts = [text.replace(passage, "") for text in texts]
     tokenizer = train_tokenizer(texts, passages, args.vocab_size)
+    lm = build(
+        len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, args.hidden, args.layers
+    )
+    tokenizer.save_pretrained(args.out)
+    lm.config.save_pretrained(args.out)
+    tokenizer = AutoTokenizer.from_pretrained(args.out)  # clone what will be used, not its likeness
     render = make_render(tokenizer, prompt_limit=4096)
     prompts = [render(messages).ids for messages, _ in turns]
     responses = [
@@ -156,12 +171,8 @@ def main(argv: list[str] | None = None) -> None:
     ]
     print(f"vocabulary {len(tokenizer)}, prompt {np.mean([len(p) for p in prompts]):.0f} tokens, "
           f"response {np.mean([len(r) for r in responses]):.0f}")  # fmt: skip
-    lm = build(
-        len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, args.hidden, args.layers
-    )
     clone(lm, prompts, responses, args.steps, args.batch, args.lr, args.seed)
     lm.to(torch.bfloat16).save_pretrained(args.out)
-    tokenizer.save_pretrained(args.out)
     print(f"{sum(p.numel() for p in lm.parameters()) / 1e6:.3f} M parameters in {args.out}")
 
 

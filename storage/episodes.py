@@ -4,7 +4,7 @@ Episodes outlive batches, so the record is shared by warm-up and training.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass
@@ -42,3 +42,12 @@ class Episodes:
             "return": mean([episode.ret for episode in done]),
             "episode_len": mean([episode.length for episode in done]),
         } | {name: mean([episode.metrics.get(name, 0.0) for episode in done]) for name in names}
+
+    def state_dict(self) -> dict[str, list[dict]]:
+        kinds = dict(running=self.running, finished=self.finished)
+        return {kind: [asdict(episode) for episode in kinds[kind]] for kind in kinds}
+
+    def load_state_dict(self, state: dict[str, list[dict]]) -> None:
+        self.running = [Episode(**episode) for episode in state["running"]]
+        self.finished.clear()
+        self.finished.extend(Episode(**episode) for episode in state["finished"])

@@ -51,14 +51,18 @@ class RolloutStorage:
         assert self.wants(n), f"environment {n} already has its {self.e_len} turns"
         self.steps[self.turns[n]][n] = step
         self.turns[n] += 1
-        self.episodes.insert(n, step)
 
     def limit(self, n: int, prompt) -> None:
         """The turn just inserted met its time limit; prompt: what the agent would have seen."""
         self.limit_prompts[self.turns[n] - 1, n] = prompt
 
     def finish(self, n: int, prompt) -> None:
+        """The prompt after the last turn of environment n."""
         self.next_prompts[n] = prompt
+        if self.full:  # only now, so that who answered first makes no difference
+            for turn in self.steps:
+                for i, step in enumerate(turn):
+                    self.episodes.insert(i, step)
 
     # ---- scoring ----------------------------------------------------------------------------
 

@@ -10,13 +10,18 @@ from pathlib import Path
 
 def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None:
     """Append the turns of environments 0 .. n_env - 1 of a batch whose advantages are known."""
-    with open(run / "trajectories.jsonl", "a") as out:
-        for n in range(min(n_env, rollouts.n_env)):
-            for t in range(rollouts.e_len):
-                record = _turn(rollouts, tokenizer, t, n)
-                turn = update * rollouts.e_len + t
-                record = {"update": update, "env": n, "turn": turn} | record
-                out.write(json.dumps(record) + "\n")
+    logged, N = min(n_env, rollouts.n_env), rollouts.n_env
+    rows = [t * N + n for n in range(logged) for t in range(rollouts.e_len)]
+    write_rows(run / "trajectories.jsonl", update, rollouts, tokenizer, rows)
+
+
+def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
+    """Row t * N + n is turn t of environment n."""
+    with open(path, "a") as out:
+        for t, n in (divmod(row, rollouts.n_env) for row in rows):
+            turn = update * rollouts.e_len + t
+            record = {"update": update, "env": n, "turn": turn} | _turn(rollouts, tokenizer, t, n)
+            out.write(json.dumps(record) + "\n")
 
 
 def _turn(rollouts, tokenizer, t: int, n: int) -> dict:

@@ -5,6 +5,7 @@ Blocks of the prefix cache hold 32 tokens here: prompts of 140 and more would me
 
 import importlib.util
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from conftest import FakePrompt, make_lm
 from torch.testing import assert_close
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from ppo.engine import TransformersEngine, make_engine
 from ppo.model import ActorCritic
 
 if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip
@@ -235,3 +237,17 @@ def test_heads_without_a_kernel_are_refused(tmp_path, tokenizer):
     make_lm().save_pretrained(tmp_path)  # heads of 8
     with pytest.raises(ValueError, match="heads of size 8 .* use --engine transformers"):
         VLLMEngine(tokenizer, {0}, 8, 1.0, model=str(tmp_path), prompt_limit=64, dtype="float32")
+
+
+def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys):
+    def make(lm):
+        lm.save_pretrained(tmp_path)
+        args = SimpleNamespace(
+            engine="auto", model=str(tmp_path), response_limit=8, temperature=1.0, seed=0,
+            prompt_limit=64, n_env=4, gpu_memory_utilization=0.3,
+        )  # fmt: skip
+        return make_engine(args, tokenizer, {0})
+
+    assert isinstance(make(make_lm()), TransformersEngine)
+    assert "no attention kernel for heads of size 8" in capsys.readouterr().out
+    assert isinstance(make(big_heads(tie=True)), VLLMEngine)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from minigrid.core.constants import COLOR_NAMES
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from arguments import TINY
@@ -99,12 +100,17 @@ def test_the_player_without_failings_succeeds():
     assert sum("pick up" in response for _, response in turns) == 10  # one in each, the last
 
 
-def test_a_lost_player_walks_on_and_a_clumsy_one_keeps_its_hands_to_itself():
-    unseen = [r for _, r in play("goto", 10, lost=1.0) if "I do not see" in r]
+def test_a_player_plays_well_with_the_colours_it_knows_only():
+    turns = play("goto", 10, known=0)
+    unseen = [r for _, r in turns if "I do not see" in r]
     assert unseen and all(r.endswith("ACTION: go forward") for r in unseen)
-    turns = play("pickup", 3, clumsy=1.0)
+    turns = play("pickup", 3, known=0)
     assert len(turns) >= 64  # an episode that is never finished lasts to the limit
     assert not any("ACTION: pick up" in response for _, response in turns)
+    known, unknown = COLOR_NAMES[:2], COLOR_NAMES[2:]
+    picked = [r for _, r in play("pickup", 20, known=2) if "ACTION: pick up" in r]
+    assert any(colour in r for colour in known for r in picked)
+    assert not any(colour in r for colour in unknown for r in picked)
 
 
 def test_noise_is_the_share_of_random_actions():

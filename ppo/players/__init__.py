@@ -1,9 +1,10 @@
 """Scripted players, from which `ppo.tiny_model` clones the embedded models: a family each.
 
-A module has TASKS (task -> episodes and what its Player is given), PASSAGES (constant texts, which
-become one token each) and a class Player(task, rng, ...) with an `env`, `start()` after each reset
-and `respond(text)`: the response to learn and the one to execute, or None to give up. They play
-badly on purpose, so that reinforcement learning has something to teach.
+A module has TASKS (task -> episodes and what its Player is given), LONGEST_MEMORY (turns in its
+prompts), PASSAGES (constant texts, which become one token each) and a class Player(task, rng, ...)
+with an `env`, `start()` after each reset and `respond(text)`: the response to learn and the one to
+execute, or None to give up. They play badly on purpose, so that reinforcement learning has
+something to teach.
 """
 
 PLAYERS = {

@@ -25,6 +25,7 @@ TASKS = {
         episodes=120, stray=0.4, noise=0.03, shy=1.0, straight=0.9
     ),
 }
+LONGEST_MEMORY = 1  # turns
 # Constant passages and phrases, one token each: they make a prompt many times shorter.
 PASSAGES = [
     *(SYSTEM, f"\n\n{BabaIsAI.instruction}"),

@@ -21,6 +21,7 @@ MISSING = "\n1. " + ACHIEVEMENTS[0]
 SYSTEM_BEFORE, _, AFTER = system_prompt(set()).partition(MISSING)
 SYSTEM_AFTER = "\n\n" + AFTER.partition("\n\n")[2]
 WAYS = ("north-west", "north-east", "south-west", "south-east", *OFFSETS)
+LONGEST_MEMORY = 1  # turns
 # Constant passages and phrases, one token each: they make a prompt many times shorter.
 PASSAGES = [
     *(SYSTEM_BEFORE, SYSTEM_AFTER, f"\n\n{THINK_ACT}"),

@@ -1,0 +1,73 @@
+"""500 updates on the toy environment: does anything grow? Linux only.
+
+    python -m benchmarks.soak [--updates 500]
+
+A run of its own with two environment workers; memory (proportional set size), file descriptors and
+processes are read from /proc every 50 updates and compared with the first reading.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+EVERY, OFFSET = 50, 10  # the evaluations, with workers of their own, are at multiples of 25
+COMMAND = """main.py --env-name toy --env-workers 2 --n-env 8 --e-len 4 --minibatch 32 --w-epoch 1
+--w-iter 1 --save-interval 25 --eval-interval 25 --eval-episodes 8 --model models/tiny"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--updates", type=int, default=500)
+    updates = parser.parse_args().updates
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        command = [sys.executable, *COMMAND.split(), "--run-dir", str(run)]
+        command += ["--num-updates", str(updates)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        readings = {}
+        while process.poll() is None:
+            done = count_lines(run / "metrics.jsonl")
+            if done % EVERY == OFFSET and done not in readings:
+                readings[done] = read(process.pid)
+                print_row(done, readings)
+            time.sleep(0.05)
+    if process.returncode:
+        sys.exit(f"the run ended with code {process.returncode}")
+
+
+def count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def read(pid: int) -> dict[str, float]:
+    """MB of the main process and of its children, open files and processes of all."""
+    children = [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    files = [len(list(Path(f"/proc/{p}/fd").iterdir())) for p in (pid, *children)]
+    return {
+        "main MB": memory(pid),
+        "workers MB": sum(map(memory, children)),
+        "files": sum(files),
+        "processes": 1 + len(children),
+    }
+
+
+def memory(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(f"process {pid} has no Pss")
+
+
+def print_row(update: int, readings: dict[int, dict]) -> None:
+    first, now = next(iter(readings.values())), readings[update]
+    if len(readings) == 1:
+        print("update" + "".join(f"{name:>20}" for name in now))
+    cells = [f"{now[name]:.1f} ({now[name] / first[name] - 1:+.1%})" for name in now]
+    print(f"{update:6d}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()
