@@ -45,7 +45,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--max-episode-steps", type=int, help="turns; default: the task's limit")
     group("--format-penalty", type=float, default=0.1, help="per invalid turn")
     group("--env-workers", type=int, default=0, help="processes; 0: in this one")
-    group("--env-timeout", type=float, default=300, help="seconds per turn; only in workers")
+    group("--env-timeout", type=float, default=300, help="seconds per turn; in workers only")
     group("--max-env-faults", type=float, default=0.1, help="share of episodes that may fail")
     group("--memory", default="window", help="window|action|periodic|full|module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")

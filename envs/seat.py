@@ -2,7 +2,7 @@
 
 The environment itself lives elsewhere and may be lost. A `Seat` knows what brings it back: equal
 seeds and equal responses lead to the same place. `rejoin`, `turn` and `ask` are generators: they
-yield a request, (method of `envs.worker.Slot`, *arguments), and go on with its answer; a Fault or
+yield a request, (method of `envs.slot.Slot`, *arguments), and go on with its answer; a Fault or
 Lost is raised where they wait. `envs.vec_env` carries the requests and the answers.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from envs.actions import split
+from envs.slot import EnvError, Fault
 from envs.text_env import Observation, Step
-from envs.worker import EnvError, Fault
 
 FALSE_STARTS = 3  # in a row are one too many
 FEW = 20  # episodes: a share of fewer says little

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.seat import FaultLog, Lost, Seat
+from envs.slot import EnvError, Fault, Slot, name_of
 from envs.text_env import Observation, Step
-from envs.worker import START, Fault, Slot, Worker, name_of
+from envs.worker import START, Worker
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,9 @@ class VecEnv:
     def _restart(self, worker: Worker) -> None:
         """A worker died: the fault of the environment that it was at, and of no other."""
         fault, asked = worker.obituary(), list(worker.asked)
+        if worker.starting:
+            envs = f"environments {worker.owned} ({self.log.name})"
+            raise EnvError(f"{envs} were not made: {fault.error}")
         guilty, innocent = asked[:1], asked[1:] + worker.unsent
         if not guilty:  # it died between two turns
             self.log.add(None, None, None, fault)
@@ -203,4 +207,5 @@ class VecEnv:
             self.seats[i].live = False
         self.inbox += [(i, fault) for i in guilty]
         self.inbox += [(i, Lost()) for i in innocent]
-        worker.restart()
+        worker.bury()
+        worker.start()

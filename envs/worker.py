@@ -1,17 +1,17 @@
-"""One environment (`Slot`), and a process in which several of them live (`Worker`).
+"""A process in which several environments live.
 
-What fails in an environment is an answer like any other (`Fault`); the process lives on. It ends
-on request and with its parent, even while an environment hangs. Who is to blame when it dies, and
-what the others do then, is decided in `envs.vec_env`.
+What fails in an environment is an answer like any other; the process lives on. It ends on request
+and with its parent, even while an environment hangs. Who is to blame when it dies, and what becomes
+of the others then, is decided in `envs.vec_env`.
 """
 
 import contextlib
 import ctypes
-import functools
 import math
 import multiprocessing
 import os
 import queue
+import select
 import signal
 import sys
 import threading
@@ -22,91 +22,11 @@ from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-import numpy as np
-
-from envs.text_env import Observation, Step
+from envs.slot import EnvError, Fault, Slot, name_of
 
 START = -1  # in the place of an environment: a worker's first answer, that all of them are made
 START_SECONDS = 60  # that a process has for it, however short the timeout
 SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
-
-
-class EnvError(RuntimeError):
-    """The run cannot go on: environments fail too often, or cannot be made at all."""
-
-
-class Fault(Exception):
-    """An environment failed, hung, or took its worker with it."""
-
-    def __init__(self, error: str, traceback: str = ""):
-        super().__init__(error, traceback)
-        self.error, self.traceback = error, traceback
-
-
-class Slot:
-    """An environment whose answers are checked and turned into Steps; remade after a fault."""
-
-    def __init__(self, make: Callable):
-        self.make, self.env, self.failed = make, make(), False
-
-    def call(self, method: str, *args):
-        """The method's answer, or what went wrong in it as a Fault."""
-        try:
-            return getattr(self, method)(*args)
-        except (Exception, SystemExit) as error:
-            self.failed = True
-            return Fault(repr(error)[:1000], traceback.format_exc())
-
-    def reset(self, seed: int) -> Observation:
-        if self.failed:  # nobody knows what state it is in
-            self.close()
-            self.env, self.failed = self.make(), False
-        return _observation(*self.env.reset(seed=seed))
-
-    def step(self, response: str) -> Step:
-        text, reward, terminated, truncated, info = self.env.step(response)
-        if not math.isfinite(reward):
-            raise ValueError(f"a reward must be a finite number, got {reward!r}")
-        return Step(
-            response=response,
-            said=_text(info, "said"),
-            action=_text(info, "action"),
-            valid=bool(info["valid"]),
-            action_at=int(info["action_at"]),
-            reward=float(reward),
-            terminated=bool(terminated),
-            truncated=bool(truncated),
-            success=bool(info["success"]),
-            observation=_observation(text, info),
-            metrics={str(name): float(x) for name, x in info.get("metrics", {}).items()},
-        )
-
-    def render(self) -> np.ndarray:
-        return self.env.render()
-
-    def close(self) -> None:
-        with contextlib.suppress(Exception):
-            self.env.close()
-
-
-def _observation(text: str, info: dict) -> Observation:
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"an observation must be a text that is not empty, got {text!r}")
-    return Observation(text, *(_text(info, name) for name in ("kept", "system", "instruction")))
-
-
-def _text(info: dict, name: str) -> str:
-    if not isinstance(info[name], str):
-        raise ValueError(f"info[{name!r}] must be a text, got {info[name]!r}")
-    return info[name]
-
-
-def name_of(make: Callable) -> str:
-    """What error messages call the environments of `make`, mostly partial(make_env, name)."""
-    if isinstance(make, functools.partial):
-        named = make.args and isinstance(make.args[0], str)
-        return make.args[0] if named else name_of(make.func)
-    return getattr(make, "__name__", repr(make))
 
 
 class Worker:
@@ -127,6 +47,10 @@ class Worker:
         self.since = time.monotonic()  # when it began with the first of `asked`
 
     def ask(self, i: int, method: str, *args) -> None:
+        room = select.poll()
+        room.register(self.connection, select.POLLOUT)
+        if not room.poll(1000 * min(max(self.left, 0), self.timeout, 10**6)):
+            self.kill()  # what hangs in C code stops the thread that empties the pipe as well
         try:
             self.connection.send((i, method, args))
         except OSError:
@@ -145,10 +69,13 @@ class Worker:
         return i, answer
 
     @property
+    def starting(self) -> bool:
+        return START in self.asked
+
+    @property
     def limit(self) -> float:
         """Seconds for the answer that it is at."""
-        starts = self.asked and self.asked[0] == START
-        return max(self.timeout, START_SECONDS) if starts else self.timeout
+        return max(self.timeout, START_SECONDS) if self.starting else self.timeout
 
     @property
     def left(self) -> float:
@@ -161,21 +88,14 @@ class Worker:
         self.process.kill()
 
     def obituary(self) -> Fault:
-        """Why it ended. EnvError: before its environments were made."""
+        """Why it ended."""
         self.process.join(timeout=5)
-        error = f"its worker died with exit code {self.process.exitcode}"
         if self.late:
-            error = f"no answer within {self.limit:g} s, its worker was killed"
-        if self.asked and self.asked[0] == START:
-            envs = ", ".join(map(str, self.owned))
-            raise EnvError(f"environments {envs} ({name_of(self.make)}) were not made: {error}")
-        return Fault(error)
-
-    def restart(self) -> None:
-        self.bury()
-        self.start()
+            return Fault(f"no answer within {self.limit:g} s, its worker was killed")
+        return Fault(f"its worker died with exit code {self.process.exitcode}")
 
     def bury(self) -> None:
+        """Let nothing be left of the process."""
         self.process.kill()
         self.process.join(timeout=5)
         self.connection.close()

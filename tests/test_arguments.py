@@ -62,6 +62,8 @@ FLAGS = [
     ("--kl-target 0", "--kl-target must be"),
     ("--clip 0", "--clip must be"),
     ("--value-clip -1", "--value-clip must be"),
+    ("--env-timeout 0", "--env-timeout must be above 0, got 0"),
+    ("--max-env-faults 1.5", "--max-env-faults must be in [0, 1], got 1.5"),
     ("--max-grad-norm 0", "--max-grad-norm must be"),
     ("--first-token-weight 0", "--first-token-weight must be"),
     ("--temperature 0", "--temperature must be above 0 in training"),

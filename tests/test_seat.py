@@ -13,8 +13,8 @@ from small_envs import Dice, Moody, Picky
 
 from envs import make_env
 from envs.actions import FAMILIES
+from envs.slot import EnvError
 from envs.vec_env import EpisodeSeeds, PanelSeeds
-from envs.worker import EnvError
 
 BOTH = pytest.mark.parametrize("workers", [0, 2])
 N = 4
@@ -264,9 +264,8 @@ def test_no_fault_may_be_allowed(pool):
 
 def test_a_worker_that_does_not_start_is_an_error(pool):
     vec_env = pool(partial(os._exit, 5), seeds(), 2)
-    with pytest.raises(
-        EnvError, match=r"^environments ., . \(_exit\) were not made.* exit code 5$"
-    ):
+    message = r"^environments \[., .\] \(_exit\) were not made: its worker died with exit code 5$"
+    with pytest.raises(EnvError, match=message):
         vec_env.reset()
 
 
@@ -277,3 +276,14 @@ def test_a_hang_is_noticed_without_waiting(pool):
     while not (answered := vec_env.poll(wait=False)):
         time.sleep(0.1)
     assert answered[0][1].fault
+
+
+def test_a_hang_in_c_code_stops_no_send(pool):
+    # 40 x 20 kB are more than any pipe holds, and nobody empties it
+    vec_env, calm = pool(Dice, seeds(41), 1, timeout=2), pool(Dice, seeds(41))
+    assert vec_env.reset() == calm.reset()
+    sent = {i: "x" * 20_000 for i in range(1, 41)}
+    steps = turn(vec_env, {0: "spin"} | sent)
+    assert steps.pop(0).fault
+    assert steps == turn(calm, sent)
+    assert len(vec_env.faults) == 1
