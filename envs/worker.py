@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from envs.slot import EnvError, Fault, Slot, name_of
 
 START = -1  # in the place of an environment: a worker's first answer, that all of them are made
-START_SECONDS = 60  # that a process has for it, however short the timeout
+START_SECONDS = 300  # that a process has for it, however short the timeout: imports may be slow
 SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
