@@ -16,8 +16,8 @@ import torch
 import memory
 from arguments import get_args
 from envs import make_env
+from envs.slot import EnvError
 from envs.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
-from envs.worker import EnvError
 from memory.chat import make_render
 from ppo.agent import Agent
 from ppo.checkpoint import (
