@@ -12,7 +12,8 @@ import torch
 from envs import family
 
 ROOT = Path(__file__).resolve().parent
-TINY = ROOT / "models" / "tiny"
+MODELS = ROOT / "models"  # the embedded ones
+TINY = MODELS / "tiny"
 
 PAPER = dict(
     model="Qwen/Qwen2.5-3B-Instruct", n_env=32, e_len=8, num_updates=300, minibatch=128,
@@ -33,6 +34,12 @@ EMBEDDED = dict(
     model=str(TINY), num_updates=60, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
     w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=30,
 )  # fmt: skip
+EMBEDDED_FAMILIES = {
+    "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
+    "crafter": dict(
+        model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=256, w_epoch=10, eval_episodes=64,
+    ),
+}  # fmt: skip
 
 
 def get_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -117,9 +124,11 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def defaults(known: argparse.Namespace) -> dict:
     """The paper's run, then the family's, then the embedded model's (default without a GPU)."""
-    chosen = PAPER | FAMILIES.get(family(known.env_name), {})
-    tiny = Path(known.model).resolve() == TINY if known.model else not torch.cuda.is_available()
-    chosen |= EMBEDDED if tiny else {}
+    name = family(known.env_name)
+    chosen = PAPER | FAMILIES.get(name, {})
+    no_gpu, model = not torch.cuda.is_available(), known.model and Path(known.model).resolve()
+    if model.parent == MODELS if model else no_gpu:
+        chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
     turns = (known.n_env or chosen["n_env"]) * (known.e_len or chosen["e_len"])
     return chosen | dict(minibatch=min(chosen["minibatch"], turns))
 
