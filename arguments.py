@@ -45,7 +45,7 @@ EMBEDDED_FAMILIES = {
 def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The checked arguments. A mistake prints one line and exits with code 2."""
     style = argparse.ArgumentDefaultsHelpFormatter
-    parser = OneLineParser(description=__doc__, formatter_class=style)
+    parser = OneLineParser(prog="main.py", description=__doc__, formatter_class=style)
     group = parser.add_argument_group("environment and memory").add_argument
     group("--env-name", default="babyai-goto", help="a task, or module:EnvId (gymnasium)")
     group("--n-env", type=int, help="environments in parallel, N")
@@ -98,8 +98,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--max-skipped-steps", type=int, default=10, help="for not being finite")
     group = parser.add_argument_group("run").add_argument
     group("--seed", type=int, default=1, help="of everything random")
-    group("--run-dir", type=Path, help="default: runs/<env>-<time>")
-    group("--resume", type=Path, metavar="RUN", help="go on from its checkpoint")
+    group("--run-dir", type=folder, help="default: runs/<env>-<time>")
+    group("--resume", type=folder, metavar="RUN", help="go on from its checkpoint")
     group("--override", action="store_true", help="let what is typed change a resumed run")
     group("--save-interval", type=int, default=30, help="updates between checkpoints")
     group("--keep-checkpoints", type=int, default=3, help="the newest ones")
@@ -116,6 +116,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         parser.set_defaults(**(defaults(known) | saved))
         args = parser.parse_args(argv)
         check(args)
+        if args.memory == "full" and known.memory_length is not None:
+            raise ValueError("--memory full shows every turn; leave --memory-length out")
         refuse_changes(args, saved)
     except ValueError as error:
         parser.error(str(error))
@@ -133,11 +135,25 @@ def defaults(known: argparse.Namespace) -> dict:
     return chosen | dict(minibatch=min(chosen["minibatch"], turns))
 
 
+def folder(text: str) -> Path:
+    """The type of --run-dir and --resume: a directory, or nothing yet."""
+    path = Path(text)
+    try:
+        if path.exists() and not path.is_dir():
+            raise argparse.ArgumentTypeError(f"{path} is a file; name a directory")
+    except OSError as error:  # a name that is too long, or in a place that is closed to us
+        raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from error
+    return path
+
+
 def saved_args(run: Path) -> dict:
     path = run / "args.json"
     if not path.is_file():
         raise ValueError(f"--resume {run}: no run there (args.json is missing)")
-    saved = json.loads(path.read_text())["args"]
+    try:
+        saved = dict(json.loads(path.read_text())["args"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"--resume {run}: its args.json is not that of a run") from error
     return {k: v for k, v in saved.items() if k not in ("run_dir", "resume")} | {"run_dir": run}
 
 
@@ -153,43 +169,46 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
         raise ValueError(f"--resume {args.resume} with {', '.join(changes)}; add --override")
 
 
+MANY, INF = 10**9, float("inf")
+RANGES = [
+    # what a flag must be (nan is nothing of it), and the flags
+    ("from 1 to 1000000000", lambda x: 1 <= x <= MANY,
+     "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit response_limit "
+     "eval_episodes save_interval keep_checkpoints kl_horizon w_iter max_episode_steps"),
+    ("from 0 to 1000000000", lambda x: 0 <= x <= MANY,
+     "w_epoch memory_length env_workers eval_interval log_envs critic_layers "
+     "max_skipped_steps"),
+    ("from 0 to 2**32 - 1", lambda x: 0 <= x < 2**32, "seed"),
+    ("in [0, 1]", lambda x: 0 <= x <= 1,
+     "gamma_step lam_step gamma_token lam_token lr critic_lr w_lr max_env_faults"),
+    ("in (0, 1]", lambda x: 0 < x <= 1, "w_fraction gpu_memory_utilization"),
+    ("at least 0 and finite", lambda x: 0 <= x < INF, "kl_coef entropy_coef format_penalty"),
+    ("above 0 and finite", lambda x: 0 < x < INF, "kl_target first_token_weight"),
+    ("above 0 (inf: off)", lambda x: x > 0, "clip value_clip max_grad_norm env_timeout"),
+    ("0 or from 0.001 to 1000", lambda x: x == 0 or 0.001 <= x <= 1000, "temperature"),
+]  # fmt: skip
+MAX_TURNS = 10**6  # of a batch, which is held in memory
+
+
 def check(args: argparse.Namespace) -> None:
     """ValueError with one clear line for what cannot work."""
-    flag = lambda name: "--" + name.replace("_", "-")
-    positive = "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit w_iter"
-    positive += " response_limit eval_episodes save_interval keep_checkpoints kl_horizon"
-    for name in positive.split():
-        if getattr(args, name) < 1:
-            raise ValueError(f"{flag(name)} must be at least 1, got {getattr(args, name)}")
-    counts = "w_epoch memory_length env_workers eval_interval log_envs critic_layers seed"
-    for name in f"{counts} max_skipped_steps".split():
-        if getattr(args, name) < 0:
-            raise ValueError(f"{flag(name)} must be at least 0, got {getattr(args, name)}")
-    for name in "gamma_step lam_step gamma_token lam_token w_fraction max_env_faults".split():
-        if not 0 <= getattr(args, name) <= 1:
-            raise ValueError(f"{flag(name)} must be in [0, 1], got {getattr(args, name)}")
-    for name in "lr critic_lr w_lr kl_coef entropy_coef format_penalty".split():
-        if not 0 <= getattr(args, name) < float("inf"):  # so that nan is refused too
-            raise ValueError(f"{flag(name)} must be at least 0, got {getattr(args, name)}")
-    for name in "clip value_clip kl_target max_grad_norm first_token_weight env_timeout".split():
-        if getattr(args, name) is not None and not getattr(args, name) > 0:
-            raise ValueError(f"{flag(name)} must be above 0, got {getattr(args, name)}")
-    if not 0 < args.gpu_memory_utilization <= 1:
-        got = args.gpu_memory_utilization
-        raise ValueError(f"--gpu-memory-utilization must be in (0, 1], got {got}")
-    if args.max_episode_steps is not None and args.max_episode_steps < 1:
-        raise ValueError(f"--max-episode-steps must be at least 1, got {args.max_episode_steps}")
-    if not 0 <= args.temperature < float("inf"):
-        raise ValueError(f"--temperature must be at least 0, got {args.temperature}")
+    for words, allowed, names in RANGES:
+        for name in names.split():
+            value = getattr(args, name)
+            if value is not None and not allowed(value):
+                raise ValueError(f"--{name.replace('_', '-')} must be {words}, got {value}")
     if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
+    turns = f"n_env x e_len = {args.n_env} x {args.e_len} = {args.n_env * args.e_len} turns"
+    if args.n_env * args.e_len * max(1, args.w_epoch) > MAX_TURNS:
+        batches = f" ({args.w_epoch} times for the warm-up)" if args.w_epoch > 1 else ""
+        raise ValueError(f"{turns}{batches} are more than the {MAX_TURNS} that fit into memory")
     if not args.eval_only and args.n_env * args.e_len % args.minibatch:
-        turns = f"{args.n_env} x {args.e_len} = {args.n_env * args.e_len} turns"
-        raise ValueError(
-            f"n_env x e_len = {turns} do not divide into minibatches of {args.minibatch}"
-        )
+        raise ValueError(f"{turns} do not divide into minibatches of {args.minibatch}")
     if args.env_workers > args.n_env:
         raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
+    if args.kl_target is not None and args.kl_coef == 0:
+        raise ValueError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -68,7 +68,8 @@ def main(args):
     run = choose_run_dir(args)
     torch.manual_seed(args.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    lm, tokenizer, ends = load_lm(args.model, device)
+    tokens = args.prompt_limit + args.response_limit
+    lm, tokenizer, ends = load_lm(args.model, device, tokens)
     actor_critic = ActorCritic(lm, args.critic_layers, args.temperature or 1, args.value_grad_trunk)
     actor_critic.to(device)
     reference = Reference(lm, args.temperature or 1)
@@ -210,7 +211,7 @@ def make_agent(args, actor_critic):
 
 def make_estimator(args):
     if args.advantages not in ESTIMATORS:
-        raise ValueError(f"--advantages {args.advantages}: not one of {sorted(ESTIMATORS)}")
+        raise ValueError(f"--advantages {args.advantages!r}; choices: {', '.join(ESTIMATORS)}")
     return partial(
         ESTIMATORS[args.advantages],
         gamma_step=args.gamma_step,
@@ -241,7 +242,19 @@ def describe(args, run, actor_critic, engine, logger):
     logger.say(f"  {values}  engine {type(engine).__name__}")
 
 
-def ours(error: ValueError) -> bool:
+def program(argv: list[str] | None = None) -> int:
+    """Run a command line; returns its exit code. A user's mistake is one line and 2."""
+    sys.stdout.reconfigure(errors="backslashreplace")  # a name may be more than a terminal can show
+    try:
+        return main(get_args(argv))
+    except (ValueError, EnvError, RunError) as error:
+        if not ours(error):
+            raise
+        print(f"main.py: error: {one_line(error)}", file=sys.stderr)
+        return 1 if isinstance(error, RunError) else 2
+
+
+def ours(error: Exception) -> bool:
     """Raised by a check of this project, not by a library or a bug: then one line says it all."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     path, root = Path(frame.filename).resolve(), Path(__file__).resolve().parent
@@ -249,13 +262,12 @@ def ours(error: ValueError) -> bool:
     return inside and frame.line.startswith("raise ")
 
 
+def one_line(error: Exception) -> str:
+    """Its first line and, where it carries an environment's traceback, the place of its end."""
+    first, *rest = str(error).splitlines()
+    places = [line.strip() for line in rest if line.startswith('  File "')]
+    return f"{first} ({places[-1]})" if places else first
+
+
 if __name__ == "__main__":
-    try:
-        sys.exit(main(get_args()))
-    except ValueError as error:
-        if not ours(error):
-            raise
-        print(f"main.py: error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except (RunError, EnvError) as error:
-        sys.exit(f"main.py: error: {error}")
+    sys.exit(program())

@@ -9,6 +9,7 @@ a function. Without `actions` whatever follows the last ACTION marker is the act
 import importlib
 import re
 from collections.abc import Sequence
+from textwrap import shorten
 
 import gymnasium
 from gymnasium.spaces import Text
@@ -29,17 +30,20 @@ def make_foreign(
     ValueError: it cannot be imported or made, or its spaces are not Text.
     """
     module, _, env_id = name.partition(":")
+    if not env_id or not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(f"environment {name!r} must be module:EnvId, as in my_envs:MyEnv-v0")
     try:
         importlib.import_module(module)
         # gymnasium's own checker would warn of every character outside Text's default charset
         env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:
-        raise ValueError(f"environment {name!r} cannot be made: {error}") from error
+        reason = shorten(str(error), 300)
+        raise ValueError(f"environment {name!r} cannot be made: {reason}") from error
     for space in (env.observation_space, env.action_space):
         if not isinstance(space, Text):
             raise ValueError(
-                f"environment {name!r} has a space {space}; observations and actions must both be "
-                "gymnasium.spaces.Text"
+                f"environment {name!r} has a space {shorten(str(space), 80)}; "
+                "observations and actions must both be gymnasium.spaces.Text"
             )
     return ForeignEnv(env, format_penalty)
 

@@ -13,6 +13,7 @@ MEMORIES = {
     "periodic": "memory.variants:PeriodicMemory",
     "full": "memory.variants:FullMemory",
 }
+METHODS = ("reset", "update", "messages")
 
 
 def make(name: str, length: int):
@@ -25,12 +26,15 @@ def make(name: str, length: int):
 def _load(name: str) -> type:
     choices = f"choices: {', '.join(MEMORIES)}, or module:Class of your own"
     module_name, _, class_name = MEMORIES.get(name, name).partition(":")
-    if not module_name or not class_name:
+    if not class_name or not all(part.isidentifier() for part in module_name.split(".")):
         raise ValueError(f"unknown memory {name!r}; {choices}")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ValueError(f"memory {name!r} cannot be imported ({error}); {choices}") from error
-    if not hasattr(module, class_name):
+    memory = getattr(module, class_name, None)
+    if memory is None:
         raise ValueError(f"module {module_name!r} has no class {class_name!r}; {choices}")
-    return getattr(module, class_name)
+    if not all(hasattr(memory, method) for method in METHODS):
+        raise ValueError(f"memory {name!r} must be a class with {', '.join(METHODS)}; {choices}")
+    return memory

@@ -30,7 +30,9 @@ def make_render(tokenizer, prompt_limit: int) -> Callable[[list[dict]], Prompt]:
     def tokenise(messages: list[dict]) -> list[int]:
         # The template writes its own special tokens (also the first), so none are added here.
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
+        # What is no Unicode (half of a surrogate pair, from an environment) becomes "?".
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
     def render(messages: list[dict]) -> Prompt:
         start = 1 if messages[0]["role"] == "system" else 0

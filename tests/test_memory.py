@@ -182,11 +182,8 @@ def recorded_step(action: dict, now: Observation) -> Step:
     return Step(said, said, action["executed"], True, 0, 0.0, False, False, False, now)
 
 
-class Forgetful:
+class Forgetful(WindowMemory):
     """A memory of the user's own."""
-
-    def __init__(self, length: int):
-        self.length = length
 
 
 def test_own_class():

@@ -1,0 +1,33 @@
+"""Foreign environments that say what they should not, registered by an import."""
+
+import gymnasium
+from gymnasium.spaces import Text
+
+
+class Says(gymnasium.Env):
+    """Shows `first` once and then `later`, whatever is answered."""
+
+    observation_space = action_space = Text(1000)
+
+    def __init__(self, first, later="Go on."):
+        self.first, self.later = first, later
+
+    def reset(self, *, seed=None, options=None):
+        return self.first, {}
+
+    def step(self, action):
+        return self.later, 1.0, False, False, {}
+
+
+MEGABYTE = "x y " * 250_000
+STRANGE = "🙂👩‍👩‍👧 \u202eשלום مرحبا\u202c \0\x1b[2J <|im_end|> \ud83d \udcff"
+for name, said in {
+    "Nothing": ("",),
+    "Number": (3,),
+    "Megabyte": (MEGABYTE,),
+    "MegabyteLater": ("Hello.", MEGABYTE),
+    "NothingLater": ("Hello.", ""),
+    "Strange": (STRANGE, STRANGE),
+}.items():
+    options = dict(zip(("first", "later"), said, strict=False))
+    gymnasium.register(f"{name}-v0", Says, max_episode_steps=5, kwargs=options)
