@@ -35,7 +35,8 @@ from ppo.evaluation import Panel
 from ppo.gae import dual_discount_gae
 from ppo.kl import KLPenalty
 from ppo.logger import Logger, Timer
-from ppo.model import ActorCritic, Reference, load_lm
+from ppo.model import ActorCritic, Reference
+from ppo.pretrained import load_lm
 from ppo.warmup import warm_up_critic
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage

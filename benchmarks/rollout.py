@@ -24,7 +24,8 @@ from envs.vec_env import EpisodeSeeds, VecEnv
 from main import collect
 from memory.chat import make_render
 from ppo.engine import TransformersEngine, sample
-from ppo.model import ActorCritic, load_lm
+from ppo.model import ActorCritic
+from ppo.pretrained import load_lm
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 

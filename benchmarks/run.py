@@ -21,7 +21,8 @@ from main import collect, make_agent, make_envs, start_memories
 from memory.chat import make_render
 from ppo.engine import TransformersEngine
 from ppo.gae import dual_discount_gae
-from ppo.model import ActorCritic, Reference, load_lm
+from ppo.model import ActorCritic, Reference
+from ppo.pretrained import load_lm
 from storage.episodes import Episodes
 from storage.minibatch import MicroBatch
 from storage.rollout import RolloutStorage

@@ -10,15 +10,11 @@ and the hidden state that predicts it happens in `_decisions`, and nowhere else.
 """
 
 import copy
-import os
 from dataclasses import dataclass
-from textwrap import shorten
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time
 
@@ -178,75 +174,3 @@ def check_decoder(lm) -> int:
     if not torch.allclose(ours, theirs, atol=1e-3, rtol=1e-2):
         raise ValueError(f"{type(lm).__name__} does more than its decoder layers: {known}")
     return len(body.layers)
-
-
-def load_lm(path: str, device: str, tokens: int = 0):
-    """(model, tokenizer, ids that end a response) of a directory or hub name, in fp32, no dropout.
-
-    tokens: that a prompt and its response may have together
-    ValueError with one line if it cannot be loaded, if parts of it do not belong together, or if
-    it has no chat template, end-of-turn token or position for so many tokens.
-    """
-    here, hub = os.path.isdir(path), path.count("/") == 1 and not path.startswith((".", "/", "~"))
-    if not here and (os.path.exists(path) or not hub):
-        raise ValueError(
-            f"--model {path}: no such directory (give one, or a hub name as org/model)"
-        )
-    disable_progress_bar()  # of loading and saving: an error is one line, and the run has its own
-    set_verbosity_error()  # what matters of the library's report is checked below
-    try:
-        AutoConfig.from_pretrained(path, trust_remote_code=False)  # without it the rest misleads
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        lm, report = AutoModelForCausalLM.from_pretrained(
-            path,
-            dtype=torch.float32,
-            attn_implementation="sdpa",
-            ignore_mismatched_sizes=True,  # said in one line below
-            output_loading_info=True,
-        )
-    except Exception as error:  # of any type: the libraries do not expect files that are broken
-        where = "" if here else " (no such directory here, and from the hub:)"
-        reason = shorten(str(error) or repr(error), 300)
-        raise ValueError(f"--model {path}: cannot load it{where}: {reason}") from error
-    problem = _misfit(lm, tokenizer, report, tokens) or _speechless(tokenizer)
-    if problem:
-        raise ValueError(f"--model {path}: {problem}")
-    ends = lm.generation_config.eos_token_id
-    ends = {tokenizer.eos_token_id} | set(ends if isinstance(ends, list) else [ends])
-    ends.discard(None)
-    if not ends:
-        raise ValueError(f"--model {path}: its tokenizer has no end-of-turn token")
-    return lm.to(device).eval(), tokenizer, ends
-
-
-def _misfit(lm, tokenizer, report: dict, tokens: int) -> str | None:
-    """What does not belong together in a model's directory, if anything."""
-    wrong = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-    if wrong:  # the library would begin with random numbers there
-        count = f"{len(wrong)} missing or of another shape"
-        return f"its weights do not fit its config.json: {count} ({wrong[0]}, ...)"
-    if not all(p.isfinite().all() for p in lm.parameters()):
-        return "it has weights that are not finite"
-    rows, last = lm.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values())
-    if last >= rows:
-        return f"its tokenizer has ids up to {last}, its embeddings only up to {rows - 1}"
-    positions = getattr(lm.config, "max_position_embeddings", tokens)
-    if tokens > positions:
-        return f"it has {positions} positions, --prompt-limit + --response-limit are {tokens}"
-    return None
-
-
-def _speechless(tokenizer) -> str | None:
-    """Why a conversation does not get through the chat template and the tokenizer, if so."""
-    if tokenizer.chat_template is None:
-        return "its tokenizer has no chat template; use an instruct model"
-    said = dict(system="rules", user="question", assistant="answer")
-    messages = [{"role": role, "content": said[role]} for role in (*said, "user")]
-    try:
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        heard = tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
-    except Exception as error:  # templates refuse with errors of many types
-        reason = shorten(str(error) or repr(error), 300)
-        return f"its chat template fails on system, user and assistant messages: {reason}"
-    lost = [role for role, word in said.items() if word not in heard]
-    return f"its tokenizer or chat template drops {', '.join(lost)} messages" if lost else None

@@ -26,7 +26,6 @@ for name, said in {
     "Number": (3,),
     "Megabyte": (MEGABYTE,),
     "MegabyteLater": ("Hello.", MEGABYTE),
-    "NothingLater": ("Hello.", ""),
     "Strange": (STRANGE, STRANGE),
 }.items():
     options = dict(zip(("first", "later"), said, strict=False))

@@ -8,6 +8,7 @@ import pytest
 
 import memory
 from envs.text_env import Observation, Step
+from memory.window import WindowMemory
 
 RECORDED = Path(__file__).parent / "data" / "prompts.jsonl.gz"
 

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from ppo import model
-from ppo.model import ActorCritic, Reference, check_decoder, load_lm
+from ppo.model import ActorCritic, Reference, check_decoder
 
 PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
 
@@ -129,11 +129,3 @@ def test_a_model_that_is_more_than_its_layers_is_refused(lm):
     lm.config.sliding_window = 4
     with pytest.raises(ValueError, match="Qwen2ForCausalLM.*full attention"):
         check_decoder(lm)
-
-
-def test_load_lm_from_a_directory(lm, tokenizer, tmp_path):
-    lm.save_pretrained(tmp_path / "m")
-    tokenizer.save_pretrained(tmp_path / "m")
-    loaded, loaded_tokenizer, ends = load_lm(str(tmp_path / "m"), "cpu")
-    assert ends == {0}
-    assert_close(loaded.model.embed_tokens.weight, lm.model.embed_tokens.weight)
