@@ -29,7 +29,9 @@ FAMILIES = {
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
     ),
 }  # fmt: skip
-FREE = ("run_dir", "resume", "override", "eval_only")  # do not change what a resumed run computes
+# Of a resumed run: what may change, and what may not even with --override.
+FREE = ("run_dir", "resume", "override", "eval_only", "env_workers", "env_timeout")
+FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
 EMBEDDED = dict(
     model=str(TINY), num_updates=60, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
     w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=30,
@@ -159,14 +161,13 @@ def saved_args(run: Path) -> dict:
 
 def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
     """ValueError with the list of what is typed otherwise than the resumed run had it."""
-    given = {name: str(value) for name, value in vars(args).items()}
-    changes = [
-        f"--{name.replace('_', '-')} {given[name]} (was {was})"
-        for name, was in saved.items()
-        if name in given and name not in FREE and given[name] != str(was)
-    ]
-    if changes and not (args.override or args.eval_only):
-        raise ValueError(f"--resume {args.resume} with {', '.join(changes)}; add --override")
+    given = {name: str(value) for name, value in vars(args).items() if name not in FREE}
+    changed = [name for name in given if name in saved and given[name] != str(saved[name])]
+    words = ", ".join(f"--{n.replace('_', '-')} {given[n]} (was {saved[n]})" for n in changed)
+    if set(changed) & set(FIXED):
+        raise ValueError(f"--resume {args.resume} with {words}: start a new run for that")
+    if changed and not (args.override or args.eval_only):
+        raise ValueError(f"--resume {args.resume} with {words}; add --override")
 
 
 MANY, INF = 10**9, float("inf")

@@ -69,8 +69,7 @@ def main(args):
     run = choose_run_dir(args)
     torch.manual_seed(args.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokens = args.prompt_limit + args.response_limit
-    lm, tokenizer, ends = load_lm(args.model, device, tokens)
+    lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
     actor_critic = ActorCritic(lm, args.critic_layers, args.temperature or 1, args.value_grad_trunk)
     actor_critic.to(device)
     reference = Reference(lm, args.temperature or 1)
@@ -80,19 +79,14 @@ def main(args):
     estimator, episodes = make_estimator(args), Episodes(args.n_env)
     saved = load_checkpoint(run) if args.resume else None
     parts = dict(actor_critic=actor_critic, agent=agent, kl=kl, episodes=episodes)
-    if saved:
-        restore(run, saved, parts)
+    start = restore(run, saved, parts)
     envs = make_envs(args, [EpisodeSeeds(args.seed, 0, i) for i in range(args.n_env)])
     memories = start_memories(args, envs, saved and saved["envs"])
     render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
     engine = make_engine(args, tokenizer, ends)
     start_run_dir(run, args, saved)
-    start = saved["update"] if saved else 0
     save = partial(save_checkpoint, run, keep=args.keep_checkpoints, lm=lm, tokenizer=tokenizer)
-    storage = partial(
-        RolloutStorage, n_env=args.n_env, token_budget=args.token_budget, episodes=episodes,
-        device=device,
-    )  # fmt: skip
+    storage = lambda e_len: RolloutStorage(e_len, args.n_env, args.token_budget, episodes, device)
     logger, timer, stop = Logger(run, start, args.num_updates), Timer(), Stop()
     describe(args, run, actor_critic, engine, logger)
 
@@ -185,6 +179,8 @@ def make_envs(args, seeds):
 
 def start_memories(args, envs, saved=None):
     """Memories at the start of episodes, or where the environments of a checkpoint are."""
+    if saved and len(saved) != envs.n_env:
+        raise ValueError(f"--n-env {envs.n_env}: the resumed run has {len(saved)} environments")
     memories = [memory.make(args.memory, args.memory_length) for _ in range(envs.n_env)]
     pasts = envs.resume(saved) if saved else [(first, []) for first in envs.reset()]
     for mem, (first, steps) in zip(memories, pasts, strict=True):

@@ -123,8 +123,11 @@ def load_checkpoint(run: Path, say=print) -> dict | None:
     return None
 
 
-def restore(run: Path, state: dict, parts: dict) -> None:
-    """Put a snapshot into the parts. ValueError: it is not of these."""
+def restore(run: Path, state: dict | None, parts: dict) -> int:
+    """Put a snapshot, if there is one, into the parts; returns the update that comes next.
+    ValueError: it is not of these."""
+    if state is None:
+        return 0
     for name, part in parts.items():
         try:
             part.load_state_dict(state[name])
@@ -134,6 +137,7 @@ def restore(run: Path, state: dict, parts: dict) -> None:
                 f"--resume {run}: its checkpoint is of another model or version ({name}: {reason})"
             ) from error
     torch.set_rng_state(state["random"])
+    return state["update"]
 
 
 def cut_back(run: Path, sizes: dict[str, int]) -> None:

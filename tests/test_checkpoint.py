@@ -129,11 +129,15 @@ def test_evaluation_only_leaves_a_run_as_it_is(copied):
 
 
 def test_changed_arguments_are_refused_with_their_list(toy_run, capsys):
-    with pytest.raises(SystemExit):
-        get_args(["--resume", str(toy_run), "--lr", "0.5", "--n-env", "4", "--num-updates", "4"])
-    error = capsys.readouterr().err
-    assert "with --n-env 4 (was 2), --lr 0.5 (was 0.01); add --override" in error
-    assert "num-updates" not in error
+    def refused(flags: str) -> str:
+        with pytest.raises(SystemExit):
+            get_args(["--resume", str(toy_run), *flags.split()])
+        return capsys.readouterr().err
+
+    said = refused("--clip 0.3 --lr 0.5 --num-updates 4")
+    assert "with --lr 0.5 (was 0.01), --clip 0.3 (was 0.2); add --override" in said
+    said = refused("--n-env 4 --override")
+    assert "with --n-env 4 (was 2): start a new run for that" in said
     assert get_args(["--resume", str(toy_run), "--lr", "0.5", "--override"]).lr == 0.5
 
 

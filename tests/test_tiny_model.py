@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from minigrid.core.constants import COLOR_NAMES
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from arguments import TINY
 from envs.babyai import TASKS, BabyAI
@@ -25,6 +25,14 @@ def test_it_is_tiny_and_loads_as_it_is(tiny_tokenizer):
     assert (TINY / "model.safetensors").stat().st_size < 2_000_000
     assert lm.config.vocab_size == len(tiny_tokenizer)
     assert tiny_tokenizer.eos_token_id == lm.generation_config.eos_token_id
+
+
+def test_it_is_tokenized_the_same_by_its_file_and_by_its_architecture(tiny_tokenizer):
+    """AutoTokenizer gives a Qwen2 model Qwen2's pre-tokenizer, whatever tokenizer.json says; a
+    model that was cloned with another one would not know its own words."""
+    plain = PreTrainedTokenizerFast(tokenizer_file=str(TINY / "tokenizer.json"))
+    text = "THINK: the red ball is 1 step left and 3 steps forward.\nACTION: turn left 12  x"
+    assert plain(text).input_ids == tiny_tokenizer(text, add_special_tokens=False).input_ids
 
 
 @pytest.mark.parametrize("task", TASKS)
