@@ -33,8 +33,8 @@ FAMILIES = {
 FREE = ("run_dir", "resume", "override", "eval_only", "env_workers", "env_timeout")
 FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
 EMBEDDED = dict(
-    model=str(TINY), num_updates=60, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
-    w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=30,
+    model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
+    w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=20,
 )  # fmt: skip
 EMBEDDED_FAMILIES = {
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),

@@ -261,7 +261,7 @@ FILES = [
     ("weights: not finite", tensors(lambda weights: {n: x / 0 for n, x in weights.items()}), "",
      "it has weights that are not finite"),
     ("weights: fewer tokens", small_vocabulary, "",
-     "its tokenizer has ids up to 385, its embeddings only up to 299"),
+     "its embeddings only up to 299"),
     ("template: open", template(OPEN_TEMPLATE), "", "its chat template fails on system, user and"),
     ("template: no system", template(NO_SYSTEM), "", "assistant messages: No system"),
     ("template: empty", template(""), "", "drops system, user, assistant messages"),
@@ -284,8 +284,6 @@ FILES = [
     ("resume: empty args", write("a/args.json", ""), "--resume a", "args.json is not that of a"),
     ("resume: other args", write("a/args.json", "{}"), "--resume a", "args.json is not that of a"),
     ("resume: list", write("a/args.json", '{"args": [1]}'), "--resume a", "is not that of a run"),
-    ("resume: no checkpoint", write("a/args.json", '{"args": {}}'), "--resume a",
-     "--resume a: it has no checkpoint yet"),
 ]  # fmt: skip
 
 

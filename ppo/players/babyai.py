@@ -18,7 +18,7 @@ from envs.text_env import THINK_ACT
 # everywhere. Chosen for a zero-shot success not far from that of the paper's 3B model.
 TASKS = {
     "goto": dict(episodes=400, stray=0.6, noise=0.05, known=2),
-    "pickup": dict(episodes=300, stray=0.6, noise=0.05, known=2),
+    "pickup": dict(episodes=300, stray=0.6, noise=0.05, known=1),
     "open": dict(episodes=120, stray=0.5, noise=0.05, known=1),
     "putnext": dict(episodes=80, stray=0.5, noise=0.05, known=2),
     "pick-up-seq-go-to": dict(episodes=150, stray=0.6, noise=0.05, known=3),
