@@ -95,6 +95,7 @@ class Seat:
             step = self._cut(response, line)
         else:
             self.responses.append(response)
+            step = self._placed(step, len(self.responses))
             self.observation, self.false_starts = step.observation, 0
         if not step.done:
             return step
@@ -129,8 +130,8 @@ class Seat:
         while True:
             try:
                 first, steps = (yield "reset", self.seed), []
-                for response in self.responses:
-                    steps.append((yield "step", response))
+                for number, response in enumerate(self.responses, start=1):
+                    steps.append(self._placed((yield "step", response), number))
                 break
             except Lost:
                 pass
@@ -139,6 +140,10 @@ class Seat:
             raise Fault("its responses, played again, led elsewhere: it is not deterministic")
         self.observation, self.live = now, True
         return first, steps
+
+    def _placed(self, step: Step, number: int) -> Step:
+        """The Step with what it takes to play it again: equal seeds and responses."""
+        return replace(step, episode=self.episode, seed=self.seed, number=number)
 
     def _fail(self, fault: Fault, step: int) -> str:
         """Count and log a failed episode; returns it in one line. EnvError: one too many."""
@@ -157,7 +162,7 @@ class Seat:
 
     def _cut(self, response: str, fault: str) -> Step:
         """The turn in which the environment failed: it did nothing, and the episode is over."""
-        return Step(
+        step = Step(
             response=response,
             said=response,
             action="",
@@ -170,3 +175,4 @@ class Seat:
             observation=self.observation,
             fault=fault,
         )
+        return self._placed(step, len(self.responses) + 1)

@@ -2,9 +2,11 @@
 
 `trajectories.jsonl` is what a researcher reads to see what the model says: the prompt's text, the
 response token by token with its log-prob, value, advantage and KL, and what the environment did.
+`python -m storage.trajectory RUN` makes one HTML file of it: see `storage.viewer`.
 """
 
 import json
+import sys
 from pathlib import Path
 
 
@@ -29,14 +31,19 @@ def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
     length = len(response.ids)
     per_token = lambda tensor: [round(x, 5) for x in tensor[t, n, :length].tolist()]
     return {
+        "episode": step.episode,
+        "seed": step.seed,
+        "step": step.number,
         "prompt": tokenizer.decode(response.prompt.ids),
         "response": response.text,
+        "action_at": step.action_at,
         "action": step.action,
         "valid": step.valid,
         "reward": step.reward,
         "terminated": step.terminated,
         "truncated": step.truncated,
         "success": step.success,
+        "fault": step.fault,
         "response_truncated": response.truncated,
         "prompt_overflow": response.prompt.overflow,
         "tokens": response.pieces,
@@ -45,3 +52,9 @@ def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
         "advantages": per_token(rollouts.advantages),
         "kl": per_token(rollouts.logps - rollouts.ref_logps),
     }
+
+
+if __name__ == "__main__":
+    from storage.viewer import main
+
+    sys.exit(main())

@@ -37,6 +37,10 @@ class FakeStep:
     action: str = "go"
     metrics: dict = field(default_factory=dict)
     first: object = "of the next episode"
+    fault: str = ""
+    episode: int = 0
+    seed: int = 0
+    number: int = 1
 
     @property
     def done(self):
