@@ -12,6 +12,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=["envs", "memory", "ppo", "ppo.players", "storage"],
+    package_data={"storage": ["viewer.html"]},
     py_modules=["arguments", "main"],
     install_requires=[
         "torch>=2.11",
