@@ -156,6 +156,13 @@ def test_trajectories_jsonl(run):
         assert turn["response_truncated"] == (turn["tokens"][-1] != "<end>")
     # the warm-up had turns 1 and 2 of each episode, update 0 has 3 and 4: the last one terminates
     assert [turn["terminated"] for turn in turns[:4]] == [False, True, False, True]
+    assert [(turn["episode"], turn["step"]) for turn in turns[:6]] == [
+        (0, 3), (0, 4), (0, 3), (0, 4), (1, 1), (1, 2)]  # fmt: skip
+    seed = json.loads((run / "args.json").read_text())["args"]["seed"]
+    for turn in turns:
+        seeds = itertools.islice(EpisodeSeeds(seed, 0, turn["env"]), turn["episode"], None)
+        assert turn["seed"] == next(seeds)
+        assert turn["fault"] == "" and 0 <= turn["action_at"] <= len(turn["response"])
     # memory length 1: an episode's first prompt shows no history, its second one turn
     assert "\nuser: Observation:" not in turns[4]["prompt"]
     assert turns[5]["prompt"].count("\nuser: Observation:") == 1

@@ -139,6 +139,8 @@ def test_an_environment_that_fails_loses_its_episode(pool, workers, word, error)
     assert (step.response, step.said, step.valid, step.action_at) == (word, word, True, len(word))
     assert step.observation == before[1].observation
     assert step.first.text.startswith(f"seed {then} turn 0")
+    # what it takes to play the episode again
+    assert (step.episode, step.seed, step.number) == (0, now, 2)
     [fault] = vec_env.faults
     trace = fault.pop("traceback")
     assert fault == dict(env=1, name="Dice", seed=now, step=2, error=error)
@@ -148,6 +150,8 @@ def test_an_environment_that_fails_loses_its_episode(pool, workers, word, error)
     assert not any(step.fault for step in after.values())
     assert after[1].observation.text.startswith(f"seed {then} turn 1")
     assert after[0].truncated  # its third turn
+    assert [after[i].number for i in range(N)] == [3, 1, 2, 2]
+    assert (after[1].episode, after[1].seed) == (1, then)
 
 
 @pytest.mark.parametrize(
