@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 # One thread: on the embedded model's small matrices a second one costs more than it brings.
 OMP_NUM_THREADS ?= 1
-RUN := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(VENV)/bin/python
+RUN := OMP_NUM_THREADS=$(OMP_NUM_THREADS) TORCH_CPP_LOG_LEVEL=ERROR $(VENV)/bin/python
 ARGS ?=
 
 train: $(VENV)/ready
