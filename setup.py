@@ -1,5 +1,6 @@
 """pip install -e .            the trainer, with the transformers engine
 pip install -e .[vllm]      plus vLLM for CUDA
+pip install -e .[report]    plus matplotlib, for the learning curves of ppo/report.py
 pip install -e .[test]      plus what `make test` needs
 """
 
@@ -28,6 +29,7 @@ setup(
     ],
     extras_require={
         "vllm": ["vllm>=0.25,<=0.32.0"],
-        "test": ["pytest>=8", "hypothesis>=6", "ruff>=0.15"],
+        "report": ["matplotlib>=3.9"],
+        "test": ["pytest>=8", "hypothesis>=6", "ruff>=0.15", "matplotlib>=3.9"],
     },
 )

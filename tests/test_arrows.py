@@ -89,6 +89,7 @@ def test_importing_them_leaves_torch_out():
         ({"accelerate", "deepspeed"}, "ppo/distributed.py"),
         ({"crafter"}, "envs/crafter.py"),
         ({"minigrid"}, "envs/babyai.py"),
+        ({"matplotlib"}, "ppo/charts.py"),
     ],
 )
 def test_heavy_packages_are_imported_in_one_file(packages, home):
