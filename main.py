@@ -98,6 +98,7 @@ def main(args):
         with timer("eval"):
             collect(panel_envs, start_memories(args, panel_envs), engine, render, panel)
         panel_envs.close()
+        logger.faults(update, panel_envs.faults)
         logger.evaluation(update, panel.summary() | engine.stats() | timer.lap())
 
     engine.push_weights(actor_critic)

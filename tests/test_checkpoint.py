@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 import main
 from arguments import TINY, get_args
@@ -204,6 +205,29 @@ def test_a_log_that_lost_lines_is_not_resumed(copied, capsys):
     with pytest.raises(ValueError, match="metrics.jsonl is shorter than it was at the checkpoint"):
         resume(copied)
     assert (copied / "trajectories.jsonl").read_bytes() == before
+
+
+# ---- numbers that break down ------------------------------------------------------------------
+
+
+def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
+    model_dir, tmp_path, monkeypatch, capsys
+):
+    """One minibatch of 4 turns an update, all of them nan: one may be, the second is too many."""
+    nans = lambda logps, old_logps, *rest: (logps * float("nan"), logps != logps)
+    monkeypatch.setattr("ppo.agent.policy_loss", nans)
+    run = tmp_path / "run"
+    flags = f"--env-name toy --model {model_dir} --run-dir {run} --max-skipped-steps 1"
+    assert main.program([*SMALL.split(), *flags.split()]) == 1
+    out, err = capsys.readouterr()
+    assert "2 optimizer steps had a loss or gradient that is not finite" in err
+    assert err.count("\n") == 1 and out.count("optimizer step skipped") == 2
+    turns = [json.loads(line) for line in (run / "non_finite.jsonl").read_text().splitlines()]
+    assert [turn["update"] for turn in turns] == [1] * 4
+    assert len(json.loads((run / "metrics.jsonl").read_text())) > 0  # of the first update alone
+    started = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    state = load_checkpoint(run)["actor_critic"]
+    assert all(torch.equal(p, state[f"lm.{name}"]) for name, p in started.named_parameters())
 
 
 # ---- signals ------------------------------------------------------------------------------------
