@@ -3,7 +3,8 @@
     python -m benchmarks.soak [--updates 500]
 
 A run of its own with two environment workers; memory (proportional set size), file descriptors and
-processes are read from /proc every 50 updates and compared with the first reading.
+processes are read from /proc every 50 updates and compared with the first reading, after update 60:
+by then every kind of work, checkpoints and evaluations among them, has been done twice.
 """
 
 import argparse
@@ -30,7 +31,7 @@ def main() -> None:
         readings = {}
         while process.poll() is None:
             done = count_lines(run / "metrics.jsonl")
-            if done % EVERY == OFFSET and done not in readings:
+            if done > EVERY and done % EVERY == OFFSET and done not in readings:
                 readings[done] = read(process.pid)
                 print_row(done, readings)
             time.sleep(0.05)

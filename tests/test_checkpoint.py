@@ -199,6 +199,16 @@ def test_a_full_disk_leaves_the_checkpoint_before_whole(tmp_path, lm, tokenizer)
     assert left.name == "update-000001" and damaged(left) is None
 
 
+def test_a_checkpoint_of_another_model_is_not_resumed(copied):
+    described = json.loads((copied / "args.json").read_text())
+    described["args"]["model"] = str(TINY)
+    (copied / "args.json").write_text(json.dumps(described))
+    before = (copied / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="its checkpoint is of another model or version .actor_c"):
+        resume(copied)
+    assert (copied / "metrics.jsonl").read_bytes() == before
+
+
 def test_a_log_that_lost_lines_is_not_resumed(copied, capsys):
     tear(copied / "metrics.jsonl")
     before = (copied / "trajectories.jsonl").read_bytes()
