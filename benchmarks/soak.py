@@ -2,9 +2,9 @@
 
     python -m benchmarks.soak [--updates 500]
 
-A run of its own with two environment workers; memory (proportional set size), file descriptors and
-processes are read from /proc every 50 updates and compared with the first reading, after update 60:
-by then every kind of work, checkpoints and evaluations among them, has been done twice.
+A run of its own with two environment workers. Memory (anonymous, proportional set size), file
+descriptors and processes are read from /proc every 50 updates and compared with the first reading,
+after update 60: by then every kind of work, saving and evaluating among them, was done twice.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def read(pid: int) -> dict[str, float]:
 
 def memory(pid: int) -> float:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
+        if line.startswith("Pss_Anon:"):  # without files, which the kernel drops and reads again
             return int(line.split()[1]) / 1024
     raise ValueError(f"process {pid} has no Pss")
 
