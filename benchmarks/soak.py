@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 EVERY, OFFSET = 50, 10  # the evaluations, with workers of their own, are at multiples of 25
-COMMAND = """main.py --env-name toy --env-workers 2 --n-env 8 --e-len 4 --minibatch 32 --w-epoch 1
---w-iter 1 --save-interval 25 --eval-interval 25 --eval-episodes 8 --model models/tiny"""
+COMMAND = """main.py --env-name toy --env-workers 2 --n-env 4 --e-len 2 --minibatch 8 --w-epoch 1
+--w-iter 1 --response-limit 8 --save-interval 25 --eval-interval 25 --eval-episodes 4
+--model models/tiny --engine transformers"""
 
 
 def main() -> None:
