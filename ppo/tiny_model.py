@@ -1,6 +1,8 @@
 """Makes the embedded model: a tiny Qwen2-architecture language model that plays badly.
 
     python -m ppo.tiny_model --out models/tiny
+    python -m ppo.tiny_model --family babaisai --steps 1500 --out models/tiny-babaisai
+    python -m ppo.tiny_model --family crafter --steps 1000 --out models/tiny-crafter
 
 A scripted player (`ppo.players`) plays episodes with failings of its own; the model is cloned from
 its prompts and THINK + ACTION responses. The failings leave reinforcement learning everything to
