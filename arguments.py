@@ -29,9 +29,6 @@ FAMILIES = {
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
     ),
 }  # fmt: skip
-# Of a resumed run: what may change, and what may not even with --override.
-FREE = ("run_dir", "resume", "override", "eval_only", "env_workers", "env_timeout")
-FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
 EMBEDDED = dict(
     model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
     w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=20,
@@ -130,8 +127,11 @@ def defaults(known: argparse.Namespace) -> dict:
     """The paper's run, then the family's, then the embedded model's (default without a GPU)."""
     name = family(known.env_name)
     chosen = PAPER | FAMILIES.get(name, {})
-    no_gpu, model = not torch.cuda.is_available(), known.model and Path(known.model).resolve()
-    if model.parent == MODELS if model else no_gpu:
+    if known.model:
+        embedded = Path(known.model).resolve().parent == MODELS
+    else:
+        embedded = not torch.cuda.is_available()
+    if embedded:
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
     turns = (known.n_env or chosen["n_env"]) * (known.e_len or chosen["e_len"])
     return chosen | dict(minibatch=min(chosen["minibatch"], turns))
@@ -157,6 +157,11 @@ def saved_args(run: Path) -> dict:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume {run}: its args.json is not that of a run") from error
     return {k: v for k, v in saved.items() if k not in ("run_dir", "resume")} | {"run_dir": run}
+
+
+# Of a resumed run: what may change, and what may not even with --override.
+FREE = ("run_dir", "resume", "override", "eval_only", "env_workers", "env_timeout")
+FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
 
 
 def refuse_changes(args: argparse.Namespace, saved: dict) -> None:

@@ -229,10 +229,8 @@ class Stop:
     def _ask(self, number: int, frame) -> None:
         self.asked = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        said = (
-            f"\n{self.asked.name}: this phase is finished, then all is saved; Ctrl-C exits at once"
-        )
-        os.write(2, f"{said}\n".encode())  # the loop may be in the middle of a print
+        said = f"{self.asked.name}: this phase is finished, then all is saved; Ctrl-C exits at once"
+        os.write(2, f"\n{said}\n".encode())  # the loop may be in the middle of a print
 
     def close(self) -> int:
         """Give the signals back; returns the exit code of a run that they ended or did not."""

@@ -21,9 +21,8 @@ class Logger:
 
     def __init__(self, run_dir: Path, first: int, last: int):
         self.run_dir = run_dir
-        self.board = SummaryWriter(
-            run_dir, purge_step=first or None
-        )  # flushed when the process ends
+        # purge: a resumed run writes these updates again; flushed when the process ends
+        self.board = SummaryWriter(run_dir, purge_step=first or None)
         atexit.register(self.board.close)
         self.bar = tqdm(
             total=last, initial=first, unit="update", disable=not sys.stderr.isatty(), leave=False
