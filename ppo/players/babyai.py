@@ -1,9 +1,9 @@
 """A BabyAI player that knows what to do with some things only: minigrid's bot, kept from its goal.
 
 Its thoughts are right (where is the thing that the mission wants next?), its actions are not
-always. It plays well with things of the colours it knows. With others, it goes on straight ahead
-when it does not see them instead of looking around, and does not use its hands in front of them.
-So how good a state is can be seen from the state, and there is much to learn.
+always. It plays well with things of the colours it knows. With others, it (nearly) always goes on
+straight ahead when it does not see them instead of looking around, and in front of them instead of
+using its hands. So how good a state is can be seen from the state, and there is much to learn.
 """
 
 from minigrid.core.constants import COLOR_NAMES
@@ -13,13 +13,14 @@ from envs.actions import FAMILIES
 from envs.babyai import SYSTEM_AFTER, SYSTEM_BEFORE, BabyAI
 from envs.text_env import THINK_ACT
 
-# known: how many of the six colours; noise: share of random actions; stray: share of the turns at
-# which something else is executed than what is learnt, so that the clone knows its way from
+# known: how many of the six colours; tries: share of the turns at which it plays well with others,
+# for a reward that is too rare without; noise: share of random actions; stray: share of the turns
+# at which something else is executed than what is learnt, so that the clone knows its way from
 # everywhere. Chosen for a zero-shot success not far from that of the paper's 3B model.
 TASKS = {
     "goto": dict(episodes=400, stray=0.6, noise=0.05, known=2),
     "pickup": dict(episodes=300, stray=0.6, noise=0.05, known=1),
-    "open": dict(episodes=120, stray=0.5, noise=0.05, known=1),
+    "open": dict(episodes=120, stray=0.5, noise=0.05, known=1, tries=0.04),
     "putnext": dict(episodes=80, stray=0.5, noise=0.05, known=2),
     "pick-up-seq-go-to": dict(episodes=150, stray=0.6, noise=0.05, known=3),
 }
@@ -34,8 +35,9 @@ HANDS = ("pick up", "drop", "toggle")
 
 
 class Player:
-    def __init__(self, task: str, rng, noise=0.0, known=6, stray=0.0):
-        self.task, self.rng, self.noise, self.stray = task, rng, noise, stray
+    def __init__(self, task: str, rng, noise=0.0, known=6, tries=0.0, stray=0.0):
+        self.task, self.rng = task, rng
+        self.noise, self.tries, self.stray = noise, tries, stray
         self.known = COLOR_NAMES[:known]
         self.actions = FAMILIES["babyai"].actions
         self.env = BabyAI(task)
@@ -64,7 +66,7 @@ class Player:
             return self.any_action()
         # "the key" and "the door" are of the locked door's colour
         colour = next((word for word in said.split() if word in COLOR_NAMES), self.door)
-        if colour in self.known:
+        if colour in self.known or self.rng.random() < self.tries:
             return wanted
         lost = said.startswith("I do not see")
         return "go forward" if lost or wanted in HANDS else wanted
