@@ -31,7 +31,8 @@ FAMILIES = {
 }  # fmt: skip
 EMBEDDED = dict(
     model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
-    w_iter=6, w_lr=5e-4, w_fraction=0.2, response_limit=32, token_budget=16384, eval_interval=20,
+    w_iter=6, w_lr=5e-4, w_fraction=0.2, critic_layers=1, response_limit=32, token_budget=16384,
+    eval_interval=20,
 )  # fmt: skip
 EMBEDDED_FAMILIES = {
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
@@ -94,6 +95,11 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--first-token-weight", type=float, default=3.0, help="in the value loss")
     group("--entropy-coef", type=float, default=0.0, help="entropy bonus")
     group("--max-grad-norm", type=float, default=1.0, help="gradient clipping")
+    group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
+          help="of activations; auto: bfloat16 on a GPU")  # fmt: skip
+    group("--gradient-checkpointing", action="store_true", help="recompute activations")
+    group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="0: whole on each rank")
+    group("--offload-optimizer", action="store_true", help="its state on the host; stages 1 to 3")
     group("--max-skipped-steps", type=int, default=10, help="for not being finite")
     group = parser.add_argument_group("run").add_argument
     group("--seed", type=int, default=1, help="of everything random")
@@ -213,6 +219,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"{turns} do not divide into minibatches of {args.minibatch}")
     if args.env_workers > args.n_env:
         raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
+    if args.offload_optimizer and not args.zero_stage:
+        raise ValueError("--offload-optimizer needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:
         raise ValueError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
 

@@ -30,17 +30,18 @@ from ppo.checkpoint import (
     snapshot,
     start_run_dir,
 )
+from ppo.distributed import check_shares, make_stepper, make_world
 from ppo.engine import make_engine
 from ppo.evaluation import Panel
 from ppo.gae import dual_discount_gae
 from ppo.kl import KLPenalty
 from ppo.logger import Logger, Timer
-from ppo.model import ActorCritic, Reference
+from ppo.model import ActorCritic, Reference, choose_dtype
 from ppo.pretrained import load_lm
 from ppo.warmup import warm_up_critic
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
-from storage.trajectory import write_rows, write_turns
+from storage.trajectory import write_rows
 
 ESTIMATORS = {"dual-gae": dual_discount_gae}  # --advantages
 
@@ -62,39 +63,53 @@ def collect(envs, memories, engine, render, rollouts):
                 memories[i].reset(step.first)
             prompt = render(memories[i].messages())
             engine.submit(i, prompt) if rollouts.wants(i) else rollouts.finish(i, prompt)
+    rollouts.join()  # of many ranks: now each holds the whole batch
 
 
 def main(args):
     """Train or evaluate. Returns the exit code."""
-    run = choose_run_dir(args)
+    world = make_world(args.zero_stage)
+    check_shares(args, world)
+    run = choose_run_dir(args, world)
     torch.manual_seed(args.seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device, dtype = world.device, choose_dtype(args.dtype, world.device)
     lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
-    actor_critic = ActorCritic(lm, args.critic_layers, args.temperature or 1, args.value_grad_trunk)
-    actor_critic.to(device)
-    reference = Reference(lm, args.temperature or 1)
+    actor_critic = make_actor_critic(args, lm, dtype).to(device)
+    reference = Reference(lm, args.temperature or 1, dtype)
     render = make_render(tokenizer, args.prompt_limit)
-    agent = make_agent(args, actor_critic)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
     estimator, episodes = make_estimator(args), Episodes(args.n_env)
+    agent = make_agent(args, actor_critic, world)
     saved = load_checkpoint(run) if args.resume else None
-    parts = dict(actor_critic=actor_critic, agent=agent, kl=kl, episodes=episodes)
+    parts = dict(agent=agent, kl=kl, episodes=episodes)
     start = restore(run, saved, parts)
-    envs = make_envs(args, [EpisodeSeeds(args.seed, 0, i) for i in range(args.n_env)])
-    memories = start_memories(args, envs, saved and saved["envs"])
+    mine = world.share(args.n_env)
+    envs = make_envs(args, [EpisodeSeeds(args.seed, 0, i) for i in mine])
+    memories = start_memories(args, envs, saved and [saved["envs"][i] for i in mine])
     render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
-    engine = make_engine(args, tokenizer, ends)
-    start_run_dir(run, args, saved)
-    save = partial(save_checkpoint, run, keep=args.keep_checkpoints, lm=lm, tokenizer=tokenizer)
-    storage = lambda e_len: RolloutStorage(e_len, args.n_env, args.token_budget, episodes, device)
-    logger, timer, stop = Logger(run, start, args.num_updates), Timer(), Stop()
+    engine = make_engine(args, tokenizer, ends, len(mine), dtype)
+    start_run_dir(run, args, saved, world)
+    save = partial(
+        save_checkpoint,
+        run,
+        keep=args.keep_checkpoints,
+        agent=agent,
+        tokenizer=tokenizer,
+        world=world,
+    )
+    storage = lambda e_len: RolloutStorage(
+        e_len, args.n_env, args.token_budget, episodes, device, world
+    )
+    logger, timer = Logger(run, start, args.num_updates, world), Timer()
+    stop = Stop(world)
     describe(args, run, actor_critic, engine, logger)
 
     def evaluate(update):
         n = min(args.n_env, args.eval_episodes)
-        panel_envs = make_envs(args, [PanelSeeds(i, n, args.eval_episodes) for i in range(n)])
-        panel = Panel(args.eval_episodes, n)
-        engine.reseed(0)  # the same panel and, for equal n_env, sampling noise in every run
+        seeds = [PanelSeeds(i, n, args.eval_episodes) for i in world.share(n)]
+        panel_envs, panel = make_envs(args, seeds), Panel(args.eval_episodes, n, world)
+        # the same panel and, for equal n_env, sampling noise in every run
+        engine.reseed(0, first_slot=world.share(n).start)
         with timer("eval"):
             collect(panel_envs, start_memories(args, panel_envs), engine, render, panel)
         panel_envs.close()
@@ -109,7 +124,7 @@ def main(args):
     if saved is None and args.w_epoch > 0:
         rollouts = storage(args.w_epoch * args.e_len)
         logger.say(f"critic warm-up on {rollouts.e_len * args.n_env} turns ...")
-        engine.reseed(1, args.seed)
+        engine.reseed(1, args.seed, first_slot=mine.start)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
         engine.sleep()
@@ -123,16 +138,16 @@ def main(args):
 
     rollouts = storage(args.e_len)
     update, parts["envs"] = start, envs
-    while update < args.num_updates and not stop.asked:
+    while update < args.num_updates and not stop.now():
         state = snapshot(run, update, parts)
         if update % args.save_interval == 0 and (update > start or not saved):
             save(state)
         if args.eval_interval and update % args.eval_interval == 0:
             evaluate(update)
-        engine.reseed(2, args.seed, update)
+        engine.reseed(2, args.seed, update, first_slot=mine.start)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
-        if stop.asked:
+        if stop.now():
             break  # after --resume this batch is collected again
         engine.sleep()
         with timer("score"):
@@ -151,7 +166,7 @@ def main(args):
         metrics |= {"turns": (update + 1) * args.n_env * args.e_len, "kl/coef": kl.coef}
         kl.update(metrics["kl/ref"], args.n_env * args.e_len)
         logger.write(update, metrics | timer.lap())
-        write_turns(run, update, rollouts, tokenizer, args.log_envs)
+        logger.turns(update, rollouts, tokenizer, args.log_envs)
         rollouts.after_update()
         update += 1
     else:
@@ -165,7 +180,19 @@ def main(args):
     else:
         logger.say(f"trained model: {run / 'model'}")
     envs.close()
+    world.wait()
     return stop.close()
+
+
+def make_actor_critic(args, lm, dtype):
+    return ActorCritic(
+        lm,
+        args.critic_layers,
+        args.temperature or 1,
+        args.value_grad_trunk,
+        dtype,
+        args.gradient_checkpointing,
+    )
 
 
 def make_envs(args, seeds):
@@ -180,8 +207,6 @@ def make_envs(args, seeds):
 
 def start_memories(args, envs, saved=None):
     """Memories at the start of episodes, or where the environments of a checkpoint are."""
-    if saved and len(saved) != envs.n_env:
-        raise ValueError(f"--n-env {envs.n_env}: the resumed run has {len(saved)} environments")
     memories = [memory.make(args.memory, args.memory_length) for _ in range(envs.n_env)]
     pasts = envs.resume(saved) if saved else [(first, []) for first in envs.reset()]
     for mem, (first, steps) in zip(memories, pasts, strict=True):
@@ -191,7 +216,7 @@ def start_memories(args, envs, saved=None):
     return memories
 
 
-def make_agent(args, actor_critic):
+def make_agent(args, actor_critic, world):
     return Agent(
         actor_critic,
         lr=args.lr,
@@ -204,6 +229,8 @@ def make_agent(args, actor_critic):
         ppo_epoch=args.ppo_epoch,
         minibatch=args.minibatch,
         generator=torch.Generator().manual_seed(args.seed),
+        world=world,
+        make_stepper=make_stepper(args.zero_stage, args.offload_optimizer),
     )
 
 

@@ -1,5 +1,7 @@
 """pip install -e .            the trainer, with the transformers engine
 pip install -e .[vllm]      plus vLLM for CUDA
+pip install -e .[ranks]     plus DeepSpeed and accelerate's launcher, for --zero-stage 1, 2, 3
+pip install -e .[lora]      plus peft, for --lora-rank
 pip install -e .[report]    plus matplotlib, for the learning curves of ppo/report.py
 pip install -e .[test]      plus what `make test` needs
 """
@@ -29,7 +31,16 @@ setup(
     ],
     extras_require={
         "vllm": ["vllm>=0.25,<=0.32.0"],
+        "ranks": ["deepspeed>=0.19", "accelerate>=1.10"],
+        "lora": ["peft>=0.18"],
         "report": ["matplotlib>=3.9"],
-        "test": ["pytest>=8", "hypothesis>=6", "ruff>=0.15", "matplotlib>=3.9"],
+        "test": [
+            "pytest>=8",
+            "hypothesis>=6",
+            "ruff>=0.15",
+            "matplotlib>=3.9",
+            "deepspeed>=0.19",
+            "peft>=0.18",
+        ],
     },
 )

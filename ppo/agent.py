@@ -1,11 +1,10 @@
 """The PPO update: epochs over shuffled minibatches of turns, each cut into micro-batches.
 
 Every loss is a sum over response tokens divided by ONE denominator per minibatch, so gradients do
-not depend on micro-batching or padding. Actor and critic share one optimizer with two learning
-rates. `fit_critic` is the critic-only step of the warm-up.
+not depend on micro-batching, padding or the number of ranks, of which each takes its share of a
+minibatch. Actor and critic share one optimizer with two learning rates. `fit_critic` is the
+critic-only step of the warm-up.
 """
-
-import math
 
 import torch
 from torch import Tensor
@@ -13,10 +12,15 @@ from torch import Tensor
 from ppo.gae import whiten
 from ppo.kl import k3
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
+from ppo.optimizer import Stepper
+from storage.world import ALONE, World
+
+FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
 
 class Agent:
-    """generator: shuffles the turns; max_grad_norm: of actor and critic together."""
+    """generator: shuffles the turns, on all ranks alike; max_grad_norm: of actor and critic
+    together; make_stepper: `Stepper`, or what shards it over the ranks of `world`."""
 
     def __init__(
         self,
@@ -31,6 +35,8 @@ class Agent:
         ppo_epoch: int,
         minibatch: int,
         generator: torch.Generator,
+        world: World = ALONE,
+        make_stepper=Stepper,
     ):
         self.actor_critic = actor_critic
         self.optimizer = torch.optim.AdamW(
@@ -41,10 +47,10 @@ class Agent:
             betas=(0.9, 0.99),
             weight_decay=0.0,
         )
-        self.base_lrs = (lr, critic_lr)
+        self.stepper = make_stepper(actor_critic, self.optimizer, max_grad_norm, world)
+        self.world, self.base_lrs = world, (lr, critic_lr)
         self.clip, self.value_clip = clip, value_clip
         self.first_token_weight, self.entropy_coef = first_token_weight, entropy_coef
-        self.max_grad_norm = max_grad_norm
         self.ppo_epoch, self.minibatch = ppo_epoch, minibatch
         self.generator = generator
         self.skipped_steps, self.skipped_rows = 0, []
@@ -54,19 +60,24 @@ class Agent:
         for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
             group["lr"] = factor * lr
 
-    def set_critic_lr(self, lr: float) -> None:
-        """For the warm-up; `scale_lr` sets it back."""
-        self.optimizer.param_groups[1]["lr"] = lr
+    def begin_warm_up(self, critic_lr: float) -> None:
+        """Only the critic learns from here on."""
+        actor, critic = self.optimizer.param_groups
+        actor["lr"], critic["lr"] = 0.0, critic_lr
+
+    def end_warm_up(self) -> None:
+        self.stepper.reset_actor()
+        self.scale_lr(1.0)
 
     def state_dict(self) -> dict:
         return {
-            "optimizer": self.optimizer.state_dict(),
+            "stepper": self.stepper.state_dict(),
             "generator": self.generator.get_state(),
             "skipped_steps": self.skipped_steps,
         }
 
     def load_state_dict(self, state: dict) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.stepper.load_state_dict(state["stepper"], state.get("folder"))
         self.scale_lr(1.0)  # the learning rates of this command line
         self.generator.set_state(state["generator"])
         self.skipped_steps = state["skipped_steps"]
@@ -108,14 +119,15 @@ class Agent:
         total, count = 0.0, 0.0
         for places in self._minibatches(len(rows)):
             chosen = [rows[place] for place in places]
-            denominator = weights[chosen].sum()
+            denominator, summed = weights[chosen].sum(), weights.new_zeros(())
             for batch, mask in rollouts.batches(chosen):
-                values = self.actor_critic.values(batch.ids, batch.response_mask)
+                values = self.stepper.model(batch.ids, batch.response_mask, critic_only=True)
                 loss = self._value_loss(rollouts, values, batch.rows, mask, weights).sum()
-                (loss / denominator).backward()
-                total += loss.item()
-            count += denominator.item()
-            self._step(chosen, total)
+                self.stepper.backward(loss / denominator)
+                summed += loss.detach()
+            loss = self.world.sum(summed).item()
+            total, count = total + loss, count + denominator.item()
+            self._step(chosen, loss)
         return total / count
 
     def _minibatch(self, rollouts, advantages: Tensor, rows: list[int]):
@@ -124,10 +136,9 @@ class Agent:
         masks = rollouts.response_mask.flatten(0, 1)  # (E N, T)
         weights = first_token_weights(masks, self.first_token_weight)
         n_tokens, n_weights = masks[rows].sum(), weights[rows].sum()
-        sums = dict(policy_loss=0.0, value_loss=0.0, entropy=0.0, approx_kl=0.0, clipfrac=0.0)
-        farthest = 1.0
+        sums, log_ratios = weights.new_zeros(len(FIGURES)), [weights.new_zeros(1)]
         for batch, mask in rollouts.batches(rows):
-            scores = self.actor_critic(batch.ids, batch.response_mask, self.entropy_coef > 0)
+            scores = self.stepper.model(batch.ids, batch.response_mask, self.entropy_coef > 0)
             old_logps = rollouts.take(rollouts.logps, batch.rows, mask)
             gains = rollouts.take(advantages, batch.rows, mask)
             policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip)
@@ -135,17 +146,19 @@ class Agent:
             loss = policy.sum() / n_tokens + value.sum() / n_weights
             if self.entropy_coef > 0:
                 loss = loss - self.entropy_coef * scores.entropies.sum() / n_tokens
-            loss.backward()
+            self.stepper.backward(loss)
             with torch.no_grad():
                 log_ratio = scores.logps - old_logps
-                sums["policy_loss"] += policy.sum().item()
-                sums["value_loss"] += (value.sum() * n_tokens / n_weights).item()
-                sums["entropy"] += scores.entropies.sum().item()
-                sums["approx_kl"] += k3(old_logps, scores.logps).sum().item()
-                sums["clipfrac"] += clipped.sum().item()
-                extreme = log_ratio[log_ratio.abs().argmax()].exp().item()
-                farthest = max(farthest, extreme, key=lambda ratio: abs(ratio - 1))
-        return sums | {"tokens": n_tokens.item()}, farthest
+                kl = k3(old_logps, scores.logps)
+                value = value * n_tokens / n_weights
+                figures = (policy, value, scores.entropies, kl, clipped)  # as in FIGURES
+                sums += torch.stack([figure.sum() for figure in figures])
+                log_ratios.append(log_ratio)
+        log_ratios = torch.cat(log_ratios)
+        extremes = self.world.gather([log_ratios[log_ratios.abs().argmax()].item()])
+        ratio = torch.tensor(max(extremes, key=abs)).exp().item()
+        sums = dict(zip(FIGURES, self.world.sum(sums).tolist(), strict=True))
+        return sums | {"tokens": n_tokens.item()}, ratio
 
     def _value_loss(self, rollouts, values: Tensor, rows: Tensor, mask: Tensor, weights: Tensor):
         """Weighted value loss of the response tokens of `rows`, (R,)."""
@@ -161,12 +174,8 @@ class Agent:
     def _step(self, rows: list[int], loss: float) -> float:
         """Clip and step; a non-finite loss or gradient of `rows` is skipped and counted. Returns
         the gradient's norm."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm).item()
-        if math.isfinite(norm) and math.isfinite(loss):
-            self.optimizer.step()
-        else:
+        norm, stepped = self.stepper.step(loss)
+        if not stepped:
             self.skipped_steps, self.skipped_rows = self.skipped_steps + 1, rows
             print(f"loss {loss}, gradient norm {norm}: optimizer step skipped")
-        self.optimizer.zero_grad(set_to_none=True)
         return norm

@@ -1,8 +1,9 @@
 """The run directory: args.json, checkpoints/ (the whole state of training) and model/.
 
-A checkpoint is a folder `update-NNNNNN` with state.pt and SHA256SUMS (`sha256sum -c` checks it). It
-is written aside, synced and renamed, so whatever interrupts a save leaves the one before whole.
-Checkpoints load with weights_only: nothing in them is executed. Environments are not stored but
+A checkpoint is a folder `update-NNNNNN` with state.pt, what DeepSpeed writes where it shards, and
+SHA256SUMS (`sha256sum -c` checks it). It is written aside, synced and renamed, so whatever
+interrupts a save leaves the one before whole. state.pt loads with weights_only: nothing in it is
+executed. Of many ranks the first writes; they share the directory. Environments are not stored but
 played again: for equal seeds and responses they do the same.
 """
 
@@ -22,6 +23,8 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
+from storage.world import ALONE, World
+
 LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl, cut back by a resume
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "crafter", "numpy", "vllm")
 
@@ -33,10 +36,10 @@ class RunError(RuntimeError):
 # ---- the directory ------------------------------------------------------------------------------
 
 
-def choose_run_dir(args: argparse.Namespace) -> Path:
+def choose_run_dir(args: argparse.Namespace, world: World) -> Path:
     """--run-dir or a new name; ValueError if it holds something and is not resumed."""
     name = f"{args.env_name.replace(':', '.')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    run = args.run_dir or Path("runs") / name
+    run = world.first(args.run_dir or Path("runs") / name)
     if args.resume is None and run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise ValueError(
             f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir"
@@ -44,10 +47,13 @@ def choose_run_dir(args: argparse.Namespace) -> Path:
     return run
 
 
-def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None) -> None:
-    """Create the directory and write args.json; of a resumed run, cut the logs back to where they
-    were at its checkpoint (None: it has none yet). ValueError: it cannot be written, or a log is
-    shorter than it was, and then nothing is cut."""
+def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, world: World) -> None:
+    """Create the directory and write args.json, on the first rank; of a resumed run, cut the logs
+    back to where they were at its checkpoint (None: it has none yet). ValueError: it cannot be
+    written, or a log is shorter than it was, and then nothing is cut."""
+    world.wait()  # until all have seen what was there
+    if world.rank:
+        return
     if args.resume and not args.eval_only:
         cut_back(run, saved["logs"] if saved else {})
     try:
@@ -94,21 +100,30 @@ def snapshot(run: Path, update: int, parts: dict) -> dict:
     }
 
 
-def save_checkpoint(run: Path, state: dict, keep: int, lm, tokenizer) -> None:
+def save_checkpoint(run: Path, state: dict, keep: int, agent, tokenizer, world: World) -> None:
     """Save a snapshot and forget all but the newest `keep`; replace model/, which
-    AutoModelForCausalLM, AutoTokenizer and vLLM load as it is. RunError: it cannot be written."""
-    folder = run / "checkpoints"
-    for name in state["logs"]:  # what the checkpoint counts on must be on the disk, too
-        sync(run / name)
-    with written_aside(folder / f"update-{state['update']:06d}") as aside:
-        with open(aside / "state.pt", "wb") as file:
-            torch.save(state, file)
-        (aside / "SHA256SUMS").write_text(f"{sha256(aside / 'state.pt')}  state.pt\n")
-    with written_aside(run / "model") as aside:
-        lm.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-    for old in checkpoints(run)[:-keep]:
-        shutil.rmtree(old)
+    AutoModelForCausalLM, AutoTokenizer and vLLM load as it is. Called on all ranks.
+    RunError: it cannot be written."""
+    state = state | {"envs": world.gather(state["envs"])}
+    folder = run / "checkpoints" / f"update-{state['update']:06d}"
+    with written_aside(folder, world) as aside:
+        agent.stepper.save(aside)
+        world.wait()
+        if world.rank == 0:
+            for name in state["logs"]:  # what the checkpoint counts on must be on the disk, too
+                sync(run / name)
+            with open(aside / "state.pt", "wb") as file:
+                torch.save(state, file)
+            files = sorted(path.relative_to(aside) for path in aside.rglob("*") if path.is_file())
+            sums = [f"{sha256(aside / name)}  {name}\n" for name in files]
+            (aside / "SHA256SUMS").write_text("".join(sums))
+    with written_aside(run / "model", world) as aside:
+        agent.actor_critic.export(aside, world.rank == 0)
+        if world.rank == 0:
+            tokenizer.save_pretrained(aside)
+    if world.rank == 0:
+        for old in checkpoints(run)[:-keep]:
+            shutil.rmtree(old)
 
 
 def load_checkpoint(run: Path, say=print) -> dict | None:
@@ -117,7 +132,8 @@ def load_checkpoint(run: Path, say=print) -> dict | None:
         if damage := damaged(path):
             say(f"checkpoint {path} is damaged: {damage}")
         else:
-            return torch.load(path / "state.pt", map_location="cpu", weights_only=True)
+            state = torch.load(path / "state.pt", map_location="cpu", weights_only=True)
+            return state | {"agent": state["agent"] | {"folder": path}}
     if checkpoints(run):
         raise ValueError(f"--resume {run}: none of its checkpoints is whole")
     return None
@@ -160,8 +176,12 @@ def checkpoints(run: Path) -> list[Path]:
 def damaged(path: Path) -> str | None:
     """What is wrong with a checkpoint."""
     try:
-        digest, name = (path / "SHA256SUMS").read_text().split()
-        return None if sha256(path / name) == digest else "its checksum is wrong"
+        lines = (path / "SHA256SUMS").read_text().splitlines()
+        sums = [line.split("  ", 1) for line in lines]
+        wrong = [name for digest, name in sums if sha256(path / name) != digest]
+        if "state.pt" not in [name for _, name in sums]:
+            return "SHA256SUMS is not a list of checksums"
+        return f"the checksum of {wrong[0]} is wrong" if wrong else None
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
     except ValueError:
@@ -172,22 +192,22 @@ def damaged(path: Path) -> str | None:
 
 
 @contextmanager
-def written_aside(folder: Path):
-    """`with written_aside(folder) as aside:` what is written into `aside` becomes `folder`, all of
-    it or nothing. RunError: it could not be written."""
+def written_aside(folder: Path, world: World = ALONE):
+    """`with written_aside(folder) as aside:` what all ranks write into `aside` becomes `folder`,
+    all of it or nothing. RunError: it could not be written."""
     aside, old = (folder.with_name(folder.name + end) for end in (".tmp", ".old"))
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        if world.rank == 0:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+        world.wait()
         yield aside
-        for path in aside.iterdir():
-            sync(path)
-        shutil.rmtree(old, ignore_errors=True)
-        if folder.exists():
-            folder.rename(old)
-        aside.rename(folder)
-        sync(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        world.wait()
+        if world.rank == 0:
+            for path in aside.rglob("*"):
+                sync(path)
+            replace(folder, aside, old)
+        world.wait()
     except (OSError, RuntimeError, SafetensorError) as error:  # torch has its own on top
         shutil.rmtree(aside, ignore_errors=True)
         reasons = [e.strerror for e in (error, error.__context__) if isinstance(e, OSError)]
@@ -195,6 +215,16 @@ def written_aside(folder: Path):
         raise RunError(
             f"cannot write {folder}: {reason}; what was saved before is whole"
         ) from error
+
+
+def replace(folder: Path, aside: Path, old: Path) -> None:
+    """Let `aside` be `folder`; `old` is where what was there before goes meanwhile."""
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    aside.rename(folder)
+    sync(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
@@ -220,8 +250,8 @@ def sha256(path: Path) -> str:
 class Stop:
     """SIGTERM and SIGINT ask the loop to save and end (`asked`); a second SIGINT ends it."""
 
-    def __init__(self):
-        self.asked = None
+    def __init__(self, world: World = ALONE):
+        self.asked, self.world = None, world
         self.before = {
             number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)
         }
@@ -231,6 +261,12 @@ class Stop:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         said = f"{self.asked.name}: this phase is finished, then all is saved; Ctrl-C exits at once"
         os.write(2, f"\n{said}\n".encode())  # the loop may be in the middle of a print
+
+    def now(self) -> bool:
+        """Whether a rank was asked; `asked` then is the signal on all of them."""
+        asked = [signal for signal in self.world.gather([self.asked]) if signal]
+        self.asked = asked[0] if asked else None
+        return self.asked is not None
 
     def close(self) -> int:
         """Give the signals back; returns the exit code of a run that they ended or did not."""

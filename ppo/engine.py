@@ -39,9 +39,12 @@ class Engine:
         self.pieces: dict[int, str] = {}  # text of each token seen so far
         self.reseed(0)
 
-    def reseed(self, *seed: int) -> None:
-        """Start new random streams and new totals: call it before each collection."""
-        self.seed, self.count = seed, Counter()
+    def reseed(self, *seed: int, first_slot: int = 0) -> None:
+        """Start new random streams and new totals: call it before each collection.
+
+        first_slot: that slot 0 is, counted over all ranks; each slot has its own stream
+        """
+        self.seed, self.count, self.first_slot = seed, Counter(), first_slot
         self._restart()
 
     def _restart(self) -> None:
@@ -51,7 +54,7 @@ class Engine:
     def next_seed(self, slot: int) -> np.random.SeedSequence:
         """The seed of the slot's next response."""
         self.count[slot] += 1
-        return np.random.SeedSequence([*self.seed, slot, self.count[slot]])
+        return np.random.SeedSequence([*self.seed, self.first_slot + slot, self.count[slot]])
 
     def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
@@ -204,10 +207,11 @@ ENGINES = {
 }
 
 
-def make_engine(args, tokenizer, ends: set[int]) -> Engine:
+def make_engine(args, tokenizer, ends: set[int], slots: int, dtype: torch.dtype) -> Engine:
     """`args.engine` of ENGINES; auto is vLLM where it is installed and can run the model.
 
-    ValueError: vLLM is asked for and not installed, or cannot run the model on this device
+    ValueError: vLLM is asked for and not installed, or cannot run the model on this device, or
+    transformers is to run a model whose weights are sharded
     """
     common = (tokenizer, ends, args.response_limit, args.temperature)
     if args.engine != "transformers" and importlib.util.find_spec("vllm"):
@@ -216,10 +220,10 @@ def make_engine(args, tokenizer, ends: set[int]) -> Engine:
                 *common,
                 model=args.model,
                 prompt_limit=args.prompt_limit,
-                dtype="bfloat16" if torch.cuda.is_available() else "float32",
+                dtype=str(dtype).removeprefix("torch."),
                 seed=args.seed,
                 gpu_memory_utilization=args.gpu_memory_utilization,
-                max_num_seqs=args.n_env,
+                max_num_seqs=slots,
             )
         except ValueError as error:
             if args.engine != "auto":
@@ -227,6 +231,8 @@ def make_engine(args, tokenizer, ends: set[int]) -> Engine:
             print(error)
     elif args.engine == "vllm":
         raise ValueError("--engine vllm: vLLM is not installed; use --engine transformers or auto")
+    if args.zero_stage == 3:
+        raise ValueError("--zero-stage 3 needs --engine vllm: transformers needs whole weights")
     return _load("transformers")(*common)
 
 

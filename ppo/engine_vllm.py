@@ -148,8 +148,7 @@ class VLLMEngine(Engine):
         assert self.idle, f"{len(self.running)} responses are still being sampled"
         self.wake("weights")
         dtype = getattr(torch, self.dtype)
-        parameters = actor_critic.lm.named_parameters()  # a tied lm_head comes once
-        weights = ((name, p.detach().to(dtype)) for name, p in parameters)
+        weights = ((name, weight.to(dtype)) for name, weight in actor_critic.weights())
         # In one call: it packs fused layers when their last part has come. (On a CPU, vLLM's
         # load_weights finds no weights to write to: they were replaced by packed ones.)
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})

@@ -7,15 +7,18 @@ Environment i plays episodes i, i + n_env, ... of the panel and is done when the
 import math
 
 from storage.episodes import Episodes
+from storage.world import ALONE, World
 
 
 class Panel:
-    """Collects `episodes` episodes over n_env environments, less those that cannot be begun."""
+    """Collects `episodes` episodes over n_env environments, less those that cannot be begun; of
+    many ranks each plays its share of the environments."""
 
-    def __init__(self, episodes: int, n_env: int):
-        self.left = [len(range(i, episodes, n_env)) for i in range(n_env)]
-        self.done = [False] * n_env
-        self.record = Episodes(n_env, window=None)
+    def __init__(self, episodes: int, n_env: int, world: World = ALONE):
+        self.world = world
+        self.left = [len(range(i, episodes, n_env)) for i in world.share(n_env)]
+        self.done = [False] * len(self.left)
+        self.record = Episodes(len(self.left), window=None)
         self.valid: list[bool] = []
 
     @property
@@ -39,6 +42,13 @@ class Panel:
 
     def finish(self, n: int, prompt) -> None:
         self.done[n] = True
+
+    def join(self) -> None:
+        """Bring the episodes of all ranks together."""
+        played = self.world.gather(list(self.record.finished))
+        self.record.finished.clear()
+        self.record.finished.extend(played)
+        self.valid = self.world.gather(self.valid)
 
     def summary(self) -> dict[str, float]:
         """eval/*: success with its Wilson interval, return with its standard error, and more."""

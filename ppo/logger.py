@@ -15,18 +15,23 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from storage.trajectory import write_turns
+from storage.world import ALONE, World
+
 
 class Logger:
-    """first, last: the updates that this process will run, for the bar and its ETA."""
+    """first, last: the updates that this process will run, for the bar and its ETA. Of many ranks
+    the first one writes: what all know, and its own times and engine."""
 
-    def __init__(self, run_dir: Path, first: int, last: int):
-        self.run_dir = run_dir
-        # purge: a resumed run writes these updates again; flushed when the process ends
-        self.board = SummaryWriter(run_dir, purge_step=first or None)
-        atexit.register(self.board.close)
-        self.bar = tqdm(
-            total=last, initial=first, unit="update", disable=not sys.stderr.isatty(), leave=False
-        )
+    def __init__(self, run_dir: Path, first: int, last: int, world: World = ALONE):
+        self.run_dir, self.world = run_dir, world
+        self.leads = world.rank == 0
+        if self.leads:
+            # purge: a resumed run writes these updates again; flushed when the process ends
+            self.board = SummaryWriter(run_dir, purge_step=first or None)
+            atexit.register(self.board.close)
+        quiet = not (self.leads and sys.stderr.isatty())
+        self.bar = tqdm(total=last, initial=first, unit="update", disable=quiet, leave=False)
 
     def say(self, line: str) -> None:
         self.bar.write(line, file=sys.stdout)
@@ -67,17 +72,24 @@ class Logger:
         )
 
     def faults(self, update: int, faults: list[dict]) -> int:
-        """What went wrong in environments: a line each, the rest in faults.jsonl. Empties the
-        list, returns its length."""
-        for fault in faults:
+        """What went wrong in environments, on all ranks: a line each, the rest in faults.jsonl.
+        Empties the list, returns how many there were."""
+        everywhere = self.world.gather(list(faults))
+        faults.clear()
+        for fault in everywhere if self.leads else []:
             self.say(f"environment {fault['env']} lost its episode: {fault['error']}")
             with open(self.run_dir / "faults.jsonl", "a") as out:
                 out.write(json.dumps({"update": update} | fault) + "\n")
-        count = len(faults)
-        faults.clear()
-        return count
+        return len(everywhere)
+
+    def turns(self, update: int, rollouts, tokenizer, n_envs: int) -> None:
+        """The turns of the first environments, in trajectories.jsonl."""
+        if self.leads:
+            write_turns(self.run_dir, update, rollouts, tokenizer, n_envs)
 
     def _record(self, file: str, update: int, metrics: dict, board_group: str = "") -> None:
+        if not self.leads:
+            return
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
         with open(self.run_dir / file, "a") as out:
             out.write(json.dumps({"update": update} | finite) + "\n")

@@ -10,17 +10,20 @@ and the hidden state that predicts it happens in `_decisions`, and nowhere else.
 """
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time
 
 
-@dataclass
-class Scores:
+class Scores(NamedTuple):
     """What one forward pass says of each response token, all (R,)."""
 
     logps: Tensor
@@ -33,9 +36,19 @@ class ActorCritic(nn.Module):
 
     temperature: the sampling temperature; log-probs are those of the distribution sampled from
     value_grad_trunk: whether the value loss may move the layers shared with the actor
+    dtype: of activations and matrix products; parameters and softmax are fp32
+    recompute: activations of a layer in the backward pass, instead of keeping them
     """
 
-    def __init__(self, lm, critic_layers: int, temperature: float, value_grad_trunk: bool = False):
+    def __init__(
+        self,
+        lm,
+        critic_layers: int,
+        temperature: float,
+        value_grad_trunk: bool = False,
+        dtype: torch.dtype = torch.float32,
+        recompute: bool = False,
+    ):
         super().__init__()
         n_layers = check_decoder(lm)
         if not 0 <= critic_layers <= n_layers:
@@ -51,75 +64,123 @@ class ActorCritic(nn.Module):
         nn.init.zeros_(self.head.bias)
         self.temperature = temperature
         self.value_grad_trunk = value_grad_trunk
+        self.dtype, self.recompute = dtype, recompute
+        self.whole = nullcontext  # (parameters): where they are sharded, makes them whole
 
     def actor_parameters(self) -> list[nn.Parameter]:
         return list(self.lm.parameters())
 
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The actor's parameters under their Hugging Face names, one whole at a time. Called on all
+        ranks, read to the end."""
+        for name, p in self.lm.named_parameters():  # a tied lm_head comes once
+            with self.whole([p]):
+                yield name, p.detach()
+
+    def export(self, folder: Path, keep: bool) -> None:
+        """Write the actor as a Hugging Face model. Called on all ranks; keep: on this one."""
+        whole = {name: w.to("cpu", self.dtype) for name, w in self.weights() if keep}
+        if keep:
+            self.lm.save_pretrained(folder, state_dict=whole)
+
     def critic_parameters(self) -> list[nn.Parameter]:
         return [p for name, p in self.named_parameters() if not name.startswith("lm.")]
 
-    def forward(self, ids: Tensor, response_mask: Tensor, entropy_grad: bool = False) -> Scores:
+    def forward(
+        self,
+        ids: Tensor,
+        response_mask: Tensor,
+        entropy_grad: bool = False,
+        critic_only: bool = False,
+    ) -> Scores | Tensor:
         """ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens.
 
         entropy_grad: whether entropies carry a gradient (only an entropy bonus needs it)
+        critic_only: return values (R,) alone; no gradient reaches what is shared with the actor
         """
-        hidden, rotary = trunk(self.lm, ids, self.n_trunk)  # (B, L, D)
-        decoded = decode(self.lm.model.layers[self.n_trunk :], hidden, rotary)
-        decisions = self.lm.model.norm(_decisions(decoded, response_mask))  # (R, D)
-        tokens = ids[response_mask]
-        logps, entropies = token_logps(self.lm, decisions, tokens, self.temperature, entropy_grad)
-        shared = hidden if self.value_grad_trunk else hidden.detach()
-        return Scores(logps, entropies, self._branch_values(shared, rotary, response_mask))
+        layers = self.lm.model.layers
+        with precision(ids.device, self.dtype):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not critic_only):
+                hidden, rotary = embed(self.lm, ids, self.dtype)
+                hidden = decode(layers[: self.n_trunk], hidden, rotary, self.recompute)  # (B, L, D)
+            if critic_only:
+                return self._branch_values(hidden, rotary, response_mask)
+            decoded = decode(layers[self.n_trunk :], hidden, rotary, self.recompute)
+            decisions = self.lm.model.norm(_decisions(decoded, response_mask))  # (R, D)
+            tokens = ids[response_mask]
+            scores = token_logps(self.lm, decisions, tokens, self.temperature, entropy_grad)
+            shared = hidden if self.value_grad_trunk else hidden.detach()
+            return Scores(*scores, self._branch_values(shared, rotary, response_mask))
 
     def values(self, ids: Tensor, response_mask: Tensor) -> Tensor:
-        """The critic alone, (R,): no gradient reaches what it shares with the actor."""
-        with torch.no_grad():
-            hidden, rotary = trunk(self.lm, ids, self.n_trunk)
-        return self._branch_values(hidden, rotary, response_mask)
+        """The critic alone, (R,)."""
+        return self(ids, response_mask, critic_only=True)
 
     def _branch_values(self, hidden: Tensor, rotary, response_mask: Tensor) -> Tensor:
         """hidden: (B, L, D) at the fork, which for k = 0 is the actor's last hidden state."""
-        features = _decisions(decode(self.branch, hidden, rotary), response_mask)
-        return self.head(self.branch_norm(features).float()).squeeze(-1)  # (R,)
+        decoded = decode(self.branch, hidden, rotary, self.recompute)
+        features = self.branch_norm(_decisions(decoded, response_mask))
+        with precision(hidden.device, torch.float32):
+            return self.head(features.float()).squeeze(-1)  # (R,)
 
 
 class Reference(nn.Module):
-    """The frozen initial policy: pi_0 of the KL penalty."""
+    """The frozen initial policy: pi_0 of the KL penalty. dtype: of its copy of the weights."""
 
-    def __init__(self, lm, temperature: float):
+    def __init__(self, lm, temperature: float, dtype: torch.dtype = torch.float32):
         super().__init__()
-        self.lm = copy.deepcopy(lm).requires_grad_(False).eval()
-        self.temperature = temperature
+        self.lm = copy.deepcopy(lm).requires_grad_(False).eval().to(dtype)
+        self.temperature, self.dtype = temperature, dtype
 
     @torch.no_grad()
     def forward(self, ids: Tensor, response_mask: Tensor) -> Tensor:
         """Log-probs of the response tokens, (R,)."""
-        return response_logps(self.lm, ids, response_mask, self.temperature)
+        return response_logps(self.lm, ids, response_mask, self.temperature, self.dtype)
 
 
-def response_logps(lm, ids: Tensor, response_mask: Tensor, temperature: float) -> Tensor:
+def response_logps(lm, ids, response_mask, temperature: float, dtype=torch.float32) -> Tensor:
     """Log-probs of the response tokens under the plain model, (R,)."""
-    hidden, _ = trunk(lm, ids, len(lm.model.layers))
-    decisions = lm.model.norm(_decisions(hidden, response_mask))
-    return token_logps(lm, decisions, ids[response_mask], temperature)[0]
+    with precision(ids.device, dtype):
+        hidden, rotary = embed(lm, ids, dtype)
+        hidden = decode(lm.model.layers, hidden, rotary)
+        decisions = lm.model.norm(_decisions(hidden, response_mask))
+        return token_logps(lm, decisions, ids[response_mask], temperature)[0]
 
 
-def trunk(lm, ids: Tensor, n_layers: int):
-    """Hidden states (B, L, D) after the first n_layers decoder layers, and the rotary tables.
+def choose_dtype(name: str, device: str) -> torch.dtype:
+    """auto: bfloat16 on a GPU, float32 on a CPU."""
+    if name == "auto":
+        name = "bfloat16" if device.startswith("cuda") else "float32"
+    return getattr(torch, name)
+
+
+def precision(device: torch.device, dtype: torch.dtype):
+    """Matrix products in `dtype`, whatever the dtype of the weights."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
+
+
+def embed(lm, ids: Tensor, dtype: torch.dtype = torch.float32):
+    """Hidden states (B, L, D) below the first decoder layer, and the rotary tables.
 
     Rows are padded on the right and attention is causal, so no real token ever sees padding:
     there is no attention mask and position_ids are 0..L-1 in every row.
     """
-    hidden = lm.model.embed_tokens(ids)
+    hidden = lm.model.embed_tokens(ids).to(dtype)
     positions = torch.arange(ids.shape[1], device=ids.device).unsqueeze(0)
-    rotary = lm.model.rotary_emb(hidden, positions)
-    return decode(lm.model.layers[:n_layers], hidden, rotary), rotary
+    return hidden, lm.model.rotary_emb(hidden, positions)
 
 
-def decode(layers, hidden: Tensor, rotary) -> Tensor:
+def decode(layers, hidden: Tensor, rotary, recompute: bool = False) -> Tensor:
     for layer in layers:
-        hidden = layer(hidden, attention_mask=None, position_embeddings=rotary)
+        if recompute and torch.is_grad_enabled():
+            hidden = checkpoint(_layer, layer, hidden, rotary, use_reentrant=False)
+        else:
+            hidden = _layer(layer, hidden, rotary)
     return hidden
+
+
+def _layer(layer, hidden: Tensor, rotary) -> Tensor:
+    return layer(hidden, attention_mask=None, position_embeddings=rotary)
 
 
 def _decisions(hidden: Tensor, response_mask: Tensor) -> Tensor:
@@ -132,11 +193,12 @@ def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature: float, entro
 
     The (R, V) logits never exist at once: chunks of tokens, recomputed in the backward pass.
     """
+    weight = lm.lm_head.weight  # once: where it is sharded each use would be a collective
     size = max(1, LOGITS_PER_CHUNK // lm.config.vocab_size)
     recompute = len(tokens) > size and torch.is_grad_enabled()
     chunks = []
     for h, t in zip(decisions.split(size), tokens.split(size), strict=True):
-        arguments = (lm.lm_head, h, t, temperature, entropy_grad)
+        arguments = (weight, h, t, temperature, entropy_grad)
         if recompute:
             chunks.append(checkpoint(_chunk_logps, *arguments, use_reentrant=False))
         else:
@@ -145,8 +207,8 @@ def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature: float, entro
     return torch.cat(logps), torch.cat(entropies)
 
 
-def _chunk_logps(lm_head, decisions: Tensor, tokens: Tensor, temperature: float, entropy_grad):
-    logits = lm_head(decisions).float() / temperature  # (r, V)
+def _chunk_logps(weight, decisions: Tensor, tokens: Tensor, temperature: float, entropy_grad):
+    logits = linear(decisions, weight).float() / temperature  # (r, V)
     log_total = logits.logsumexp(-1)
     logps = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - log_total
     with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
@@ -157,7 +219,7 @@ def _chunk_logps(lm_head, decisions: Tensor, tokens: Tensor, temperature: float,
 
 
 def check_decoder(lm) -> int:
-    """The number of decoder layers, if `trunk` computes what the model itself computes.
+    """The number of decoder layers, if `embed` and `decode` compute what the model itself does.
 
     ValueError for architectures whose forward pass is more than embeddings, rotary positions and
     a chain of decoder layers with full causal attention.
@@ -165,11 +227,12 @@ def check_decoder(lm) -> int:
     known = "supported are Llama-like decoders with full attention (Llama, Qwen2, Qwen3, ...)"
     body = getattr(lm, "model", None)
     parts = all(hasattr(body, part) for part in ("embed_tokens", "layers", "rotary_emb", "norm"))
-    if not parts or getattr(lm.config, "sliding_window", None):
+    head = getattr(getattr(lm, "lm_head", None), "bias", None)
+    if not parts or head is not None or getattr(lm.config, "sliding_window", None):
         raise ValueError(f"cannot build a critic branch on {type(lm).__name__}: {known}")
     ids = torch.arange(8, device=lm.device).unsqueeze(0) % lm.config.vocab_size
     with torch.no_grad():
-        hidden, _ = trunk(lm, ids, len(body.layers))
+        hidden = decode(body.layers, *embed(lm, ids))
         ours, theirs = body.norm(hidden), body(ids, use_cache=False).last_hidden_state
     if not torch.allclose(ours, theirs, atol=1e-3, rtol=1e-2):
         raise ValueError(f"{type(lm).__name__} does more than its decoder layers: {known}")

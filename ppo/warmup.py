@@ -23,7 +23,7 @@ def warm_up_critic(
     random w_fraction of the turns (paper: a tenth). The actor is frozen: KL to the reference is 0
     and the rewards are the environment's. Returns warmup/* metrics.
     """
-    agent.set_critic_lr(w_lr)
+    agent.begin_warm_up(w_lr)
     held_out = set(range(3, rollouts.n_env, 4))
     N = rollouts.n_env
     rows = [row for row in range(rollouts.e_len * N) if row % N not in held_out]
@@ -36,7 +36,7 @@ def warm_up_critic(
         loss = agent.fit_critic(rollouts, [rows[i] for i in chosen])
     rollouts.score_values(agent.actor_critic)
     rollouts.compute_returns(estimator, use_proper_time_limits)
-    agent.scale_lr(1.0)
+    agent.end_warm_up()
     return {"warmup/value_loss": loss, "warmup/turns": rollouts.e_len * N} | {
         f"warmup/explained_variance_{name}": value
         for name, value in _explained(rollouts, sorted(held_out), estimator).items()

@@ -2,7 +2,8 @@
 
 A row is one turn, prompt and response, padded on the right up to the longest row of its
 micro-batch. Sorting by length keeps padding small; the budget keeps memory flat whatever the
-lengths are. This is the one place where ragged ids become tensors.
+lengths are. This is the one place where ragged ids become tensors, and where the rows of a
+minibatch are dealt out to ranks.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from storage.world import ALONE, World
 
 
 @dataclass
@@ -25,17 +28,32 @@ def micro_batches(
     rows: list[int],
     token_budget: int,
     device: torch.device | str = "cpu",
+    world: World = ALONE,
 ) -> Iterator[MicroBatch]:
-    """Cut `rows` into micro-batches of at most token_budget padded tokens (one row at least)."""
+    """This rank's `rows` in micro-batches of at most token_budget padded tokens (or one row).
+
+    All ranks get equally many, for what they do with one is a collective operation: who has none
+    left gets micro-batches without rows, of one turn of which nothing was sampled.
+    """
     lengths = {row: len(prompts[row]) + len(responses[row]) for row in rows}
-    pending: list[int] = []
-    for row in sorted(rows, key=lambda row: (lengths[row], row)):
-        if pending and (len(pending) + 1) * lengths[row] > token_budget:
-            yield _pad(prompts, responses, pending, device)
-            pending = []
-        pending.append(row)
-    if pending:
-        yield _pad(prompts, responses, pending, device)
+    ordered = sorted(rows, key=lambda row: (lengths[row], row))
+    plans = [_cut(ordered[rank :: world.size], lengths, token_budget) for rank in range(world.size)]
+    mine = plans[world.rank]
+    for chosen in mine:
+        yield _pad(prompts, responses, chosen, device)
+    for _ in range(max(map(len, plans)) - len(mine)):
+        nothing = torch.zeros(1, 2, dtype=torch.long, device=device)
+        yield MicroBatch(torch.tensor([], dtype=torch.long), nothing, nothing.bool())
+
+
+def _cut(ordered: list[int], lengths: dict[int, int], token_budget: int) -> list[list[int]]:
+    cuts: list[list[int]] = []
+    for row in ordered:  # from short to long: the last row of a micro-batch is its longest
+        if cuts and (len(cuts[-1]) + 1) * lengths[row] <= token_budget:
+            cuts[-1].append(row)
+        else:
+            cuts.append([row])
+    return cuts
 
 
 def _pad(prompts, responses, rows: list[int], device) -> MicroBatch:

@@ -1,8 +1,9 @@
 """RolloutStorage: exactly E turns of each of N environments, from prompt ids to advantages.
 
-Collection fills ragged lists (`act`, `insert`, `limit`, `finish`); `score` pads once into (E, N, T)
-tensors over response tokens, T being the longest response. Where turns are flat, turn t of
-environment n is row t * N + n. `after_update` empties the storage for the next batch.
+Collection fills ragged lists (`act`, `insert`, `limit`, `finish`); `join` brings those of all ranks
+together; `score` pads once into (E, N, T) tensors over response tokens, T being the longest
+response. Where turns are flat, turn t of environment n is row t * N + n. `after_update` empties the
+storage for the next batch.
 """
 
 from collections.abc import Callable
@@ -13,20 +14,32 @@ from torch import Tensor
 
 from storage.episodes import Episodes
 from storage.minibatch import micro_batches
+from storage.world import ALONE, World
 
 
 class RolloutStorage:
-    """token_budget: padded tokens per forward pass; episodes: the record of finished ones."""
+    """n_env: environments of all ranks, of which this one collects its share, counted from 0
 
-    def __init__(self, e_len: int, n_env: int, token_budget: int, episodes: Episodes, device="cpu"):
+    token_budget: padded tokens per forward pass; episodes: the record of finished ones
+    """
+
+    def __init__(
+        self,
+        e_len: int,
+        n_env: int,
+        token_budget: int,
+        episodes: Episodes,
+        device="cpu",
+        world: World = ALONE,
+    ):
         self.e_len, self.n_env = e_len, n_env
-        self.token_budget, self.device = token_budget, device
+        self.token_budget, self.device, self.world = token_budget, device, world
         self.episodes = episodes
         self.after_update()
 
     def after_update(self) -> None:
         """Forget the batch; environments and memories go on where they are."""
-        E, N = self.e_len, self.n_env
+        E, N = self.e_len, len(self.world.share(self.n_env))
         self.responses = [[None] * N for _ in range(E)]  # of the engine, with their prompts
         self.steps = [[None] * N for _ in range(E)]  # of the environments
         self.turns = [0] * N  # completed by each environment
@@ -59,10 +72,22 @@ class RolloutStorage:
     def finish(self, n: int, prompt) -> None:
         """The prompt after the last turn of environment n."""
         self.next_prompts[n] = prompt
-        if self.full:  # only now, so that who answered first makes no difference
-            for turn in self.steps:
-                for i, step in enumerate(turn):
-                    self.episodes.insert(i, step)
+
+    def join(self) -> None:
+        """Bring the turns of all ranks together; they are recorded only now, so that who answered
+        first makes no difference."""
+        assert all(t == self.e_len for t in self.turns), (
+            f"turns per environment {self.turns}, not {self.e_len}"
+        )
+        first = self.world.share(self.n_env)[0]
+        limits = [((t, first + n), prompt) for (t, n), prompt in self.limit_prompts.items()]
+        self.limit_prompts = dict(self.world.gather(limits))
+        self.responses = transposed(self.world.gather(transposed(self.responses)))
+        self.steps = transposed(self.world.gather(transposed(self.steps)))
+        self.next_prompts = self.world.gather(self.next_prompts)
+        for turn in self.steps:
+            for n, step in enumerate(turn):
+                self.episodes.insert(n, step)
 
     # ---- scoring ----------------------------------------------------------------------------
 
@@ -75,6 +100,8 @@ class RolloutStorage:
             self.fill(self.logps, batch.rows, mask, scores.logps)
             self.fill(self.values, batch.rows, mask, scores.values)
             self.fill(self.ref_logps, batch.rows, mask, reference(batch.ids, batch.response_mask))
+        for computed in (self.logps, self.values, self.ref_logps):
+            self.world.sum(computed)  # each row comes from one rank
         self._score_ends(actor_critic)
 
     @torch.no_grad()
@@ -82,17 +109,20 @@ class RolloutStorage:
         """V alone, for the critic's warm-up: while the actor stands still, KL is 0."""
         if self.values is None:
             self._pad()
+        self.values.zero_()
         for batch, mask in self.batches():
             values = actor_critic.values(batch.ids, batch.response_mask)
             self.fill(self.values, batch.rows, mask, values)
+        self.world.sum(self.values)
         self._score_ends(actor_critic)
 
     def batches(self, rows: list[int] | None = None):
-        """Micro-batches over `rows` (default: all), each with its mask (B, T) in the storage."""
+        """This rank's micro-batches of `rows` (default: all), with their masks (B, T) here."""
         prompts = [r.prompt.ids for turn in self.responses for r in turn]
         responses = [r.ids for turn in self.responses for r in turn]
         rows = range(len(prompts)) if rows is None else rows
-        for batch in micro_batches(prompts, responses, rows, self.token_budget, self.device):
+        cut = (self.token_budget, self.device, self.world)
+        for batch in micro_batches(prompts, responses, rows, *cut):
             yield batch, self.response_mask.flatten(0, 1)[batch.rows]
 
     @staticmethod
@@ -109,7 +139,6 @@ class RolloutStorage:
 
     def _pad(self) -> None:
         E, N = self.e_len, self.n_env
-        assert all(t == E for t in self.turns), f"turns per environment {self.turns}, not {E}"
         lengths = torch.tensor([[len(r.ids) for r in turn] for turn in self.responses])
         T = int(lengths.max())
         shape = dict(size=(E, N, T), device=self.device)
@@ -134,9 +163,10 @@ class RolloutStorage:
         prompts = self.next_prompts + [self.limit_prompts[at] for at in limits]
         ids = [prompt.ids for prompt in prompts]
         values = torch.zeros(len(ids))
-        rows = range(len(ids))
-        for batch in micro_batches(ids, [[0]] * len(ids), rows, self.token_budget, self.device):
+        cut = (range(len(ids)), self.token_budget, self.device, self.world)
+        for batch in micro_batches(ids, [[0]] * len(ids), *cut):
             values[batch.rows] = actor_critic.values(batch.ids, batch.response_mask).float().cpu()
+        self.world.sum(values)
         self.bootstrap = values[: self.n_env]
         self.limit_values = dict(zip(limits, values[self.n_env :].tolist(), strict=True))
 
@@ -207,6 +237,10 @@ class RolloutStorage:
             starts.append(next((k for k, end in enumerate(ends) if end > at), 10**9))
         starts = torch.tensor(starts, device=self.device).view(self.e_len, self.n_env, 1)
         return torch.arange(self.logps.shape[-1], device=self.device) >= starts
+
+
+def transposed(rows: list) -> list[list]:
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _mean(tensor: Tensor) -> float | None:

@@ -15,6 +15,7 @@ from envs.vec_env import VecEnv  # noqa: E402
 from ppo.engine import Response  # noqa: E402
 from storage.episodes import Episodes  # noqa: E402
 from storage.rollout import RolloutStorage  # noqa: E402
+from storage.world import ALONE  # noqa: E402
 
 torch.set_num_threads(1)
 EOS = 0
@@ -102,19 +103,30 @@ def make_lm(vocab_size=260, tie=True, seed=0, std=0.3):
     return Qwen2ForCausalLM(config).eval()
 
 
-def fill_storage(E=3, N=4, seed=0, token_budget=10**6, vocab_size=260) -> RolloutStorage:
-    """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6."""
+def fill_storage(
+    E=3, N=4, seed=0, token_budget=10**6, vocab_size=260, world=ALONE
+) -> RolloutStorage:
+    """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6. Each rank of a
+    world puts in its share of the same ones."""
     g = torch.Generator().manual_seed(seed)
     draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
     ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
-    rollouts = RolloutStorage(E, N, token_budget, Episodes(N))
+    rollouts = RolloutStorage(E, N, token_budget, Episodes(N), world=world)
+    mine = world.share(N)
     for n in range(N):
+        turns = []
         for _ in range(E):
             response = ids(draw(1, 7))
             logps = [-1.0] * len(response)
             pieces = ["x"] * len(response)
             prompt = FakePrompt(ids(draw(3, 13)))
-            rollouts.act(n, Response(prompt, response, logps, "x" * len(response), pieces, False))
-            rollouts.insert(n, FakeStep(reward=draw(0, 10) / 10, terminated=draw(0, 4) == 0))
-        rollouts.finish(n, FakePrompt(ids(draw(3, 13))))
+            turn = Response(prompt, response, logps, "x" * len(response), pieces, False)
+            turns.append((turn, FakeStep(reward=draw(0, 10) / 10, terminated=draw(0, 4) == 0)))
+        last = FakePrompt(ids(draw(3, 13)))
+        if n in mine:
+            for turn, step in turns:
+                rollouts.act(n - mine.start, turn)
+                rollouts.insert(n - mine.start, step)
+            rollouts.finish(n - mine.start, last)
+    rollouts.join()
     return rollouts

@@ -362,9 +362,9 @@ def test_the_schedule_scales_both_learning_rates():
     assert rates() == [0.2, 0.4]
     agent.scale_lr(0.25)  # of the base, not of what is left
     assert rates() == [0.1, 0.2]
-    agent.set_critic_lr(0.7)
-    assert rates() == [0.1, 0.7]
-    agent.scale_lr(1.0)
+    agent.begin_warm_up(0.7)
+    assert rates() == [0.0, 0.7]
+    agent.end_warm_up()
     assert rates() == [0.4, 0.8]
 
 

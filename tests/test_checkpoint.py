@@ -13,6 +13,7 @@ import time
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,9 @@ from transformers import AutoModelForCausalLM
 import main
 from arguments import TINY, get_args
 from ppo.checkpoint import RunError, checkpoints, damaged, load_checkpoint, save_checkpoint
+from ppo.model import ActorCritic
+from ppo.optimizer import Stepper
+from storage.world import ALONE
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = """--n-env 2 --e-len 2 --num-updates 4 --minibatch 4 --w-epoch 1 --w-iter 1 --w-fraction 1
@@ -176,22 +180,32 @@ def test_sha256sum_checks_a_checkpoint(toy_run):
     assert checked.returncode == 0
 
 
+def idle_agent(lm):
+    """What a checkpoint is made of, but for the snapshot."""
+    actor_critic = ActorCritic(lm, 0, temperature=1.0)
+    return SimpleNamespace(
+        actor_critic=actor_critic, stepper=Stepper(actor_critic, None, 1.0, ALONE)
+    )
+
+
 def test_the_newest_checkpoints_are_kept(tmp_path, lm, tokenizer):
+    save = partial(save_checkpoint, tmp_path, keep=2, agent=idle_agent(lm), tokenizer=tokenizer)
     for update in range(5):
-        save_checkpoint(tmp_path, {"update": update, "logs": {}}, 2, lm, tokenizer)
+        save({"update": update, "logs": {}, "envs": []}, world=ALONE)
     assert [path.name for path in checkpoints(tmp_path)] == ["update-000003", "update-000004"]
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_whole(tmp_path, lm, tokenizer):
     """A limit on the size of files stands for the disk that is full."""
-    save = partial(save_checkpoint, tmp_path, keep=1, lm=lm, tokenizer=tokenizer)
-    save({"update": 1, "logs": {}, "x": torch.zeros(10)})
+    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, world=ALONE)
+    save = partial(save_checkpoint, tmp_path, keep=1, **options)
+    save({"update": 1, "logs": {}, "envs": [], "x": torch.zeros(10)})
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
     try:
         with pytest.raises(RunError, match="update-000002: File too large; what was saved before"):
-            save({"update": 2, "logs": {}, "x": torch.zeros(10**5)})
+            save({"update": 2, "logs": {}, "envs": [], "x": torch.zeros(10**5)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
@@ -204,7 +218,7 @@ def test_a_checkpoint_of_another_model_is_not_resumed(copied):
     described["args"]["model"] = str(TINY)
     (copied / "args.json").write_text(json.dumps(described))
     before = (copied / "metrics.jsonl").read_bytes()
-    with pytest.raises(ValueError, match="its checkpoint is of another model or version .actor_c"):
+    with pytest.raises(ValueError, match="its checkpoint is of another model or version .agent: "):
         resume(copied)
     assert (copied / "metrics.jsonl").read_bytes() == before
 
@@ -236,7 +250,7 @@ def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
     assert [turn["update"] for turn in turns] == [1] * 4
     assert len(json.loads((run / "metrics.jsonl").read_text())) > 0  # of the first update alone
     started = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
-    state = load_checkpoint(run)["actor_critic"]
+    state = load_checkpoint(run)["agent"]["stepper"]["actor_critic"]
     assert all(torch.equal(p, state[f"lm.{name}"]) for name, p in started.named_parameters())
 
 

@@ -103,7 +103,11 @@ def test_sampling_follows_the_distribution():
 
 def test_the_choice_of_an_engine(tokenizer, monkeypatch):
     make = lambda name: make_engine(
-        SimpleNamespace(engine=name, response_limit=7, temperature=0.5), tokenizer, {0}
+        SimpleNamespace(engine=name, response_limit=7, temperature=0.5, zero_stage=0),
+        tokenizer,
+        {0},
+        slots=4,
+        dtype=torch.float32,
     )
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # vLLM is not installed
     for name in ("transformers", "auto"):

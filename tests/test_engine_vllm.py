@@ -244,9 +244,9 @@ def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys)
         lm.save_pretrained(tmp_path)
         args = SimpleNamespace(
             engine="auto", model=str(tmp_path), response_limit=8, temperature=1.0, seed=0,
-            prompt_limit=64, n_env=4, gpu_memory_utilization=0.3,
+            prompt_limit=64, zero_stage=0, gpu_memory_utilization=0.3,
         )  # fmt: skip
-        return make_engine(args, tokenizer, {0})
+        return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
 
     assert isinstance(make(make_lm()), TransformersEngine)
     assert "no attention kernel for heads of size 8" in capsys.readouterr().out

@@ -190,7 +190,7 @@ def test_the_model_loads_with_plain_transformers(run, model_dir):
     assert state["update"] == 2
     started = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
     for name, p in lm.named_parameters():
-        assert torch.equal(p, state["actor_critic"][f"lm.{name}"]), name
+        assert torch.equal(p, state["agent"]["stepper"]["actor_critic"][f"lm.{name}"]), name
         assert not torch.equal(p, started.get_parameter(name)), name  # it was trained
 
 

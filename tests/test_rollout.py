@@ -61,6 +61,7 @@ def two_by_two(**options) -> RolloutStorage:
     rollouts.finish(0, FakePrompt([4]))
     play(rollouts, 1, answer([2, 2], [3, 4]), reward=0.25)
     rollouts.finish(1, FakePrompt([1, 2, 8]))
+    rollouts.join()
     return rollouts
 
 
@@ -100,7 +101,7 @@ def test_a_batch_that_is_not_complete_is_not_scored():
     rollouts = RolloutStorage(2, 1, 10**6, Episodes(1))
     play(rollouts, 0, answer([1], [2]))
     with pytest.raises(AssertionError, match=r"turns per environment \[1\], not 2"):
-        rollouts.score(Stub(), stub_reference)
+        rollouts.join()
 
 
 def test_after_update_forgets_the_batch_but_not_the_episodes():
@@ -317,6 +318,7 @@ def test_success_is_that_of_finished_episodes():
     turn(1, reward=0.2, terminated=True)
     for n in range(2):
         rollouts.finish(n, FakePrompt([1]))
+    rollouts.join()
     metrics = scored(rollouts).metrics()
     assert metrics["rollout/success"] == pytest.approx(1 / 3)
     assert metrics["rollout/return"] == pytest.approx((0.9 + 0.5 + 0.6) / 3)
@@ -329,6 +331,7 @@ def test_an_episode_goes_on_from_batch_to_batch():
     for reward, terminated in ((0.5, False), (0.25, True)):
         play(rollouts, 0, answer([1], [2]), reward=reward, terminated=terminated, success=True)
         rollouts.finish(0, FakePrompt([1]))
+        rollouts.join()
         metrics = scored(rollouts).metrics()
         rollouts.after_update()
     assert metrics["rollout/return"] == 0.75 and metrics["rollout/episode_len"] == 2

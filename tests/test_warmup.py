@@ -113,8 +113,8 @@ def standing_agent():
     return SimpleNamespace(
         actor_critic=Stub(),
         generator=torch.Generator().manual_seed(0),
-        set_critic_lr=lambda lr: None,
-        scale_lr=lambda factor: None,
+        begin_warm_up=lambda lr: None,
+        end_warm_up=lambda: None,
         fit_critic=lambda rollouts, rows: 0.0,
     )
 

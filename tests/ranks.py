@@ -1,0 +1,64 @@
+"""What test_distributed.py runs in several processes: updates on fixed turns, and the parameters
+that come out.
+
+    torchrun --nproc-per-node 2 tests/ranks.py OUT.pt 0 1 2 3 2+offload      (ZeRO stages)
+"""
+
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+warnings.simplefilter("ignore", FutureWarning)
+
+import torch  # noqa: E402
+from conftest import fill_storage, make_lm  # noqa: E402
+
+from ppo.agent import Agent  # noqa: E402
+from ppo.distributed import Ranks, make_stepper  # noqa: E402
+from ppo.gae import dual_discount_gae  # noqa: E402
+from ppo.kl import KLPenalty  # noqa: E402
+from ppo.model import ActorCritic, Reference  # noqa: E402
+from ppo.warmup import warm_up_critic  # noqa: E402
+from storage.world import ALONE, World  # noqa: E402
+
+DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
+
+
+def train(stage: str, world: World = ALONE, updates: int = 3):
+    """A warm-up and updates on fixed turns. Returns the parameters and the metrics."""
+    lm = make_lm(std=0.1, tie="+untied" not in stage)
+    actor_critic, reference = ActorCritic(lm, 1, temperature=1.0), Reference(lm, 1.0)
+    agent = Agent(
+        actor_critic, lr=1e-3, critic_lr=2e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
+        entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=2, minibatch=5,
+        generator=torch.Generator().manual_seed(0), world=world,
+        make_stepper=make_stepper(int(stage[0]), offload=stage.endswith("+offload")),
+    )  # fmt: skip
+    estimator, kl = partial(dual_discount_gae, **DISCOUNTS), KLPenalty(0.1, "k1", None, 1)
+    # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
+    rollouts = fill_storage(E=5, N=4, token_budget=30, world=world)
+    metrics = [warm_up_critic(agent, rollouts, estimator, 2, 0.5, 1e-3, False)]
+    for seed in range(updates):
+        rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, world=world)
+        rollouts.score(actor_critic, reference)
+        rollouts.penalise_kl(kl)
+        rollouts.compute_returns(estimator, False)
+        metrics.append(rollouts.metrics() | agent.update(rollouts))
+    return parameters(actor_critic), metrics
+
+
+def parameters(actor_critic) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, p in actor_critic.named_parameters():
+        with actor_critic.whole([p]):
+            found[name] = p.detach().clone()
+    return found
+
+
+if __name__ == "__main__":
+    world = Ranks()
+    results = {stage: train(stage, world) for stage in sys.argv[2:]}
+    if world.rank == 0:
+        torch.save(results, sys.argv[1])
