@@ -98,8 +98,14 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
           help="of activations; auto: bfloat16 on a GPU")  # fmt: skip
     group("--gradient-checkpointing", action="store_true", help="recompute activations")
+    group("--packed", choices=["auto", "on", "off"], default="auto",
+          help="no padding; auto: on a GPU in bfloat16")  # fmt: skip
+    group("--lora-rank", type=int, default=0, help="adapters of the actor; 0: train all of it")
+    group("--reference", choices=["device", "host", "sharded"], default="device",
+          help="where the reference is; host: but for scoring")  # fmt: skip
     group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="0: whole on each rank")
     group("--offload-optimizer", action="store_true", help="its state on the host; stages 1 to 3")
+    group("--tis-cap", type=float, help="take old log-probs from the engine, ratios up to this")
     group("--max-skipped-steps", type=int, default=10, help="for not being finite")
     group = parser.add_argument_group("run").add_argument
     group("--seed", type=int, default=1, help="of everything random")
@@ -107,6 +113,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--resume", type=folder, metavar="RUN", help="go on from its checkpoint")
     group("--override", action="store_true", help="let what is typed change a resumed run")
     group("--save-interval", type=int, default=30, help="updates between checkpoints")
+    group("--export", choices=["merged", "adapter"], default="merged", help="of LoRA, model/")
     group("--keep-checkpoints", type=int, default=3, help="the newest ones")
     group("--eval-interval", type=int, default=30, help="updates between evaluations; 0: none")
     group("--eval-episodes", type=int, default=256, help="episodes of the evaluation panel")
@@ -189,13 +196,14 @@ RANGES = [
      "eval_episodes save_interval keep_checkpoints kl_horizon w_iter max_episode_steps"),
     ("from 0 to 1000000000", lambda x: 0 <= x <= MANY,
      "w_epoch memory_length env_workers eval_interval log_envs critic_layers "
-     "max_skipped_steps"),
+     "max_skipped_steps lora_rank"),
     ("from 0 to 2**32 - 1", lambda x: 0 <= x < 2**32, "seed"),
     ("in [0, 1]", lambda x: 0 <= x <= 1,
      "gamma_step lam_step gamma_token lam_token lr critic_lr w_lr max_env_faults"),
     ("in (0, 1]", lambda x: 0 < x <= 1, "w_fraction gpu_memory_utilization"),
     ("at least 0 and finite", lambda x: 0 <= x < INF, "kl_coef entropy_coef format_penalty"),
     ("above 0 and finite", lambda x: 0 < x < INF, "kl_target first_token_weight"),
+    ("at least 1", lambda x: x >= 1, "tis_cap"),
     ("above 0 (inf: off)", lambda x: x > 0, "clip value_clip max_grad_norm env_timeout"),
     ("0 or from 0.001 to 1000", lambda x: x == 0 or 0.001 <= x <= 1000, "temperature"),
 ]  # fmt: skip
@@ -219,6 +227,12 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"{turns} do not divide into minibatches of {args.minibatch}")
     if args.env_workers > args.n_env:
         raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
+    if args.reference == "sharded" and args.zero_stage != 3:
+        raise ValueError("--reference sharded needs --zero-stage 3")
+    if args.lora_rank and args.reference != "device":
+        raise ValueError(f"--lora-rank has no copy as a reference for --reference {args.reference}")
+    if args.export == "adapter" and not args.lora_rank:
+        raise ValueError("--export adapter needs --lora-rank")
     if args.offload_optimizer and not args.zero_stage:
         raise ValueError("--offload-optimizer needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:

@@ -30,7 +30,7 @@ from ppo.checkpoint import (
     snapshot,
     start_run_dir,
 )
-from ppo.distributed import check_shares, make_stepper, make_world
+from ppo.distributed import check_shares, make_stepper, make_world, shard
 from ppo.engine import make_engine
 from ppo.evaluation import Panel
 from ppo.gae import dual_discount_gae
@@ -75,7 +75,7 @@ def main(args):
     device, dtype = world.device, choose_dtype(args.dtype, world.device)
     lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
     actor_critic = make_actor_critic(args, lm, dtype).to(device)
-    reference = Reference(lm, args.temperature or 1, dtype)
+    reference = make_reference(args, lm, dtype)
     render = make_render(tokenizer, args.prompt_limit)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
     estimator, episodes = make_estimator(args), Episodes(args.n_env)
@@ -96,6 +96,7 @@ def main(args):
         agent=agent,
         tokenizer=tokenizer,
         world=world,
+        adapter=args.export == "adapter",
     )
     storage = lambda e_len: RolloutStorage(
         e_len, args.n_env, args.token_budget, episodes, device, world
@@ -150,8 +151,8 @@ def main(args):
         if stop.now():
             break  # after --resume this batch is collected again
         engine.sleep()
-        with timer("score"):
-            rollouts.score(actor_critic, reference)
+        with timer("score"), reference.awake():
+            rollouts.score(actor_critic, reference, args.tis_cap is not None)
             rollouts.penalise_kl(kl)
             rollouts.compute_returns(estimator, args.use_proper_time_limits)
         metrics = rollouts.metrics() | engine.stats()
@@ -185,14 +186,25 @@ def main(args):
 
 
 def make_actor_critic(args, lm, dtype):
+    on_gpu = lm.device.type == "cuda" and dtype == torch.bfloat16  # what the packed kernel knows
     return ActorCritic(
         lm,
         args.critic_layers,
         args.temperature or 1,
         args.value_grad_trunk,
-        dtype,
-        args.gradient_checkpointing,
+        dtype=dtype,
+        recompute=args.gradient_checkpointing,
+        packed=on_gpu if args.packed == "auto" else args.packed == "on",
+        lora_rank=args.lora_rank,
     )
+
+
+def make_reference(args, lm, dtype):
+    home = "cpu" if args.reference == "host" else None
+    reference = Reference(lm, args.temperature or 1, dtype, adapted=args.lora_rank > 0, home=home)
+    if args.reference == "sharded":
+        shard(reference)
+    return reference
 
 
 def make_envs(args, seeds):
@@ -229,6 +241,7 @@ def make_agent(args, actor_critic, world):
         ppo_epoch=args.ppo_epoch,
         minibatch=args.minibatch,
         generator=torch.Generator().manual_seed(args.seed),
+        ratio_cap=args.tis_cap or float("inf"),
         world=world,
         make_stepper=make_stepper(args.zero_stage, args.offload_optimizer),
     )

@@ -35,6 +35,7 @@ class Agent:
         ppo_epoch: int,
         minibatch: int,
         generator: torch.Generator,
+        ratio_cap: float = float("inf"),
         world: World = ALONE,
         make_stepper=Stepper,
     ):
@@ -49,7 +50,7 @@ class Agent:
         )
         self.stepper = make_stepper(actor_critic, self.optimizer, max_grad_norm, world)
         self.world, self.base_lrs = world, (lr, critic_lr)
-        self.clip, self.value_clip = clip, value_clip
+        self.clip, self.value_clip, self.ratio_cap = clip, value_clip, ratio_cap
         self.first_token_weight, self.entropy_coef = first_token_weight, entropy_coef
         self.ppo_epoch, self.minibatch = ppo_epoch, minibatch
         self.generator = generator
@@ -141,7 +142,7 @@ class Agent:
             scores = self.stepper.model(batch.ids, batch.response_mask, self.entropy_coef > 0)
             old_logps = rollouts.take(rollouts.logps, batch.rows, mask)
             gains = rollouts.take(advantages, batch.rows, mask)
-            policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip)
+            policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip, self.ratio_cap)
             value = self._value_loss(rollouts, scores.values, batch.rows, mask, weights)
             loss = policy.sum() / n_tokens + value.sum() / n_weights
             if self.entropy_coef > 0:

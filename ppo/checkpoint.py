@@ -100,10 +100,12 @@ def snapshot(run: Path, update: int, parts: dict) -> dict:
     }
 
 
-def save_checkpoint(run: Path, state: dict, keep: int, agent, tokenizer, world: World) -> None:
+def save_checkpoint(
+    run: Path, state: dict, keep: int, agent, tokenizer, world: World, adapter: bool = False
+) -> None:
     """Save a snapshot and forget all but the newest `keep`; replace model/, which
-    AutoModelForCausalLM, AutoTokenizer and vLLM load as it is. Called on all ranks.
-    RunError: it cannot be written."""
+    AutoModelForCausalLM, AutoTokenizer and vLLM load as it is (adapter: PeftModel). Called on all
+    ranks. RunError: it cannot be written."""
     state = state | {"envs": world.gather(state["envs"])}
     folder = run / "checkpoints" / f"update-{state['update']:06d}"
     with written_aside(folder, world) as aside:
@@ -118,7 +120,7 @@ def save_checkpoint(run: Path, state: dict, keep: int, agent, tokenizer, world: 
             sums = [f"{sha256(aside / name)}  {name}\n" for name in files]
             (aside / "SHA256SUMS").write_text("".join(sums))
     with written_aside(run / "model", world) as aside:
-        agent.actor_critic.export(aside, world.rank == 0)
+        agent.actor_critic.export(aside, world.rank == 0, adapter)
         if world.rank == 0:
             tokenizer.save_pretrained(aside)
     if world.rank == 0:

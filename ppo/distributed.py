@@ -78,6 +78,14 @@ def check_shares(args, world: World) -> None:
         raise ValueError(f"--minibatch {args.minibatch} is less than a turn for each rank")
 
 
+def shard(module: torch.nn.Module) -> None:
+    """Spread a frozen module over the ranks; its parameters come together layer by layer."""
+    import deepspeed
+
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+    deepspeed.initialize(model=module, config=config)
+
+
 def make_stepper(stage: int, offload: bool):
     return partial(ZeroStepper, stage=stage, offload=offload) if stage else Stepper
 

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from ppo.model import precision
+
 
 @dataclass(frozen=True)
 class Response:
@@ -127,7 +129,7 @@ class TransformersEngine(Engine):
         self.queue.append((slot, prompt, np.random.default_rng(self.next_seed(slot))))
 
     def push_weights(self, actor_critic) -> None:
-        self.lm = actor_critic.lm
+        self.lm, self.dtype = actor_critic.lm, actor_critic.dtype
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Response]]:
@@ -135,7 +137,8 @@ class TransformersEngine(Engine):
         if not queue:
             return []
         began = time.perf_counter()
-        ids, logps = self._generate([p.ids for _, p, _ in queue], [rng for _, _, rng in queue])
+        with precision(self.lm.device, self.dtype):
+            ids, logps = self._generate([p.ids for _, p, _ in queue], [rng for _, _, rng in queue])
         done = [
             (slot, self.response(prompt, ids[b], logps[b]))
             for b, (slot, prompt, _) in enumerate(queue)

@@ -8,12 +8,17 @@ import torch
 from torch import Tensor
 
 
-def policy_loss(logps: Tensor, old_logps: Tensor, advantages: Tensor, clip: float):
+def policy_loss(
+    logps: Tensor, old_logps: Tensor, advantages: Tensor, clip: float, cap: float = float("inf")
+):
     """Clipped surrogate (PPO, eq. 7). Returns (loss, clipped), both (R,).
 
     loss = max(-A ratio, -A clip(ratio, 1 - clip, 1 + clip)),  ratio = exp(logps - old_logps)
+
+    cap: truncates the ratio (Ionides 2008), where old_logps are another program's and a token's may
+    be far off: with A < 0 nothing else bounds it
     """
-    ratio = (logps - old_logps).exp()
+    ratio = (logps - old_logps).exp().clamp(max=cap)
     plain = -advantages * ratio
     limited = -advantages * ratio.clamp(1 - clip, 1 + clip)
     return torch.maximum(plain, limited), (limited > plain)

@@ -11,7 +11,7 @@ and the hidden state that predicts it happens in `_decisions`, and nowhere else.
 
 import copy
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
+
+from ppo.lora import adapters_off, add_adapters, export_adapter, merged_weights
+from ppo.packing import pack, use_packing
 
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time
 
@@ -38,6 +41,8 @@ class ActorCritic(nn.Module):
     value_grad_trunk: whether the value loss may move the layers shared with the actor
     dtype: of activations and matrix products; parameters and softmax are fp32
     recompute: activations of a layer in the backward pass, instead of keeping them
+    packed: train on turns without padding (`ppo.packing`)
+    lora_rank: of adapters, which then are all that is trained of the actor (`ppo.lora`); 0: none
     """
 
     def __init__(
@@ -48,9 +53,13 @@ class ActorCritic(nn.Module):
         value_grad_trunk: bool = False,
         dtype: torch.dtype = torch.float32,
         recompute: bool = False,
+        packed: bool = False,
+        lora_rank: int = 0,
     ):
         super().__init__()
         n_layers = check_decoder(lm)
+        if packed:
+            use_packing(lm)
         if not 0 <= critic_layers <= n_layers:
             raise ValueError(
                 f"--critic-layers must be 0..{n_layers} for this model, got {critic_layers}"
@@ -62,23 +71,26 @@ class ActorCritic(nn.Module):
         self.head = nn.Linear(lm.config.hidden_size, 1, dtype=torch.float32)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
+        if lora_rank:
+            add_adapters(lm, lora_rank, dtype)
         self.temperature = temperature
         self.value_grad_trunk = value_grad_trunk
         self.dtype, self.recompute = dtype, recompute
         self.whole = nullcontext  # (parameters): where they are sharded, makes them whole
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        return list(self.lm.parameters())
+        return [p for p in self.lm.parameters() if p.requires_grad]
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The actor's parameters under their Hugging Face names, one whole at a time. Called on all
-        ranks, read to the end."""
-        for name, p in self.lm.named_parameters():  # a tied lm_head comes once
-            with self.whole([p]):
-                yield name, p.detach()
+        """The actor's parameters under their Hugging Face names, one whole at a time, adapters
+        merged. Called on all ranks, read to the end."""
+        return merged_weights(self.lm, self.whole)
 
-    def export(self, folder: Path, keep: bool) -> None:
-        """Write the actor as a Hugging Face model. Called on all ranks; keep: on this one."""
+    def export(self, folder: Path, keep: bool, adapter: bool = False) -> None:
+        """Write the actor as a Hugging Face model, or its adapter alone. Called on all ranks;
+        keep: on this one."""
+        if adapter:
+            return export_adapter(self.lm, folder, self.whole, keep)
         whole = {name: w.to("cpu", self.dtype) for name, w in self.weights() if keep}
         if keep:
             self.lm.save_pretrained(folder, state_dict=whole)
@@ -101,50 +113,76 @@ class ActorCritic(nn.Module):
         layers = self.lm.model.layers
         with precision(ids.device, self.dtype):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not critic_only):
-                hidden, rotary = embed(self.lm, ids, self.dtype)
-                hidden = decode(layers[: self.n_trunk], hidden, rotary, self.recompute)  # (B, L, D)
+                hidden, how, response_mask, tokens = embed(self.lm, ids, response_mask, self.dtype)
+                hidden = decode(layers[: self.n_trunk], hidden, how, self.recompute)  # (B, L, D)
             if critic_only:
-                return self._branch_values(hidden, rotary, response_mask)
-            decoded = decode(layers[self.n_trunk :], hidden, rotary, self.recompute)
+                return self._branch_values(hidden, how, response_mask)
+            decoded = decode(layers[self.n_trunk :], hidden, how, self.recompute)
             decisions = self.lm.model.norm(_decisions(decoded, response_mask))  # (R, D)
-            tokens = ids[response_mask]
             scores = token_logps(self.lm, decisions, tokens, self.temperature, entropy_grad)
             shared = hidden if self.value_grad_trunk else hidden.detach()
-            return Scores(*scores, self._branch_values(shared, rotary, response_mask))
+            return Scores(*scores, self._branch_values(shared, how, response_mask))
 
     def values(self, ids: Tensor, response_mask: Tensor) -> Tensor:
         """The critic alone, (R,)."""
         return self(ids, response_mask, critic_only=True)
 
-    def _branch_values(self, hidden: Tensor, rotary, response_mask: Tensor) -> Tensor:
+    def _branch_values(self, hidden: Tensor, how: dict, response_mask: Tensor) -> Tensor:
         """hidden: (B, L, D) at the fork, which for k = 0 is the actor's last hidden state."""
-        decoded = decode(self.branch, hidden, rotary, self.recompute)
+        decoded = decode(self.branch, hidden, how, self.recompute)
         features = self.branch_norm(_decisions(decoded, response_mask))
         with precision(hidden.device, torch.float32):
             return self.head(features.float()).squeeze(-1)  # (R,)
 
 
 class Reference(nn.Module):
-    """The frozen initial policy: pi_0 of the KL penalty. dtype: of its copy of the weights."""
+    """The frozen initial policy: pi_0 of the KL penalty.
 
-    def __init__(self, lm, temperature: float, dtype: torch.dtype = torch.float32):
+    dtype: of its copy of the weights; adapted: no copy, the model with its adapters off
+    home: the device that it is on but for `awake`, if that is another one than it computes on
+    """
+
+    def __init__(
+        self,
+        lm,
+        temperature: float,
+        dtype: torch.dtype = torch.float32,
+        adapted: bool = False,
+        home: str | None = None,
+    ):
         super().__init__()
-        self.lm = copy.deepcopy(lm).requires_grad_(False).eval().to(dtype)
-        self.temperature, self.dtype = temperature, dtype
+        self.temperature, self.dtype, self.adapted, self.home = temperature, dtype, adapted, home
+        self.device = lm.device
+        if adapted:
+            self.lm = lm
+            return
+        self.lm = copy.deepcopy(lm).requires_grad_(False).eval()
+        for p in self.lm.parameters():  # not .to(dtype): rotary tables stay fp32
+            p.data = p.data.to(dtype)
+        self.to(home or self.device)
 
     @torch.no_grad()
     def forward(self, ids: Tensor, response_mask: Tensor) -> Tensor:
         """Log-probs of the response tokens, (R,)."""
-        return response_logps(self.lm, ids, response_mask, self.temperature, self.dtype)
+        with adapters_off(self.lm) if self.adapted else nullcontext():
+            return response_logps(self.lm, ids, response_mask, self.temperature, self.dtype)
+
+    @contextmanager
+    def awake(self):
+        """`with reference.awake():` it is where it computes."""
+        if self.home:
+            self.to(self.device)
+        yield
+        if self.home:
+            self.to(self.home)
 
 
 def response_logps(lm, ids, response_mask, temperature: float, dtype=torch.float32) -> Tensor:
     """Log-probs of the response tokens under the plain model, (R,)."""
     with precision(ids.device, dtype):
-        hidden, rotary = embed(lm, ids, dtype)
-        hidden = decode(lm.model.layers, hidden, rotary)
-        decisions = lm.model.norm(_decisions(hidden, response_mask))
-        return token_logps(lm, decisions, ids[response_mask], temperature)[0]
+        hidden, how, response_mask, tokens = embed(lm, ids, response_mask, dtype)
+        decisions = lm.model.norm(_decisions(decode(lm.model.layers, hidden, how), response_mask))
+        return token_logps(lm, decisions, tokens, temperature)[0]
 
 
 def choose_dtype(name: str, device: str) -> torch.dtype:
@@ -159,28 +197,30 @@ def precision(device: torch.device, dtype: torch.dtype):
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
-def embed(lm, ids: Tensor, dtype: torch.dtype = torch.float32):
-    """Hidden states (B, L, D) below the first decoder layer, and the rotary tables.
+def embed(lm, ids: Tensor, response_mask: Tensor, dtype: torch.dtype = torch.float32):
+    """What the decoder layers start from: hidden states (B, L, D), how to go on (arguments of each
+    layer), response_mask (B, L) and the response tokens (R,). Packed, it is one row: (1, P, ...).
 
-    Rows are padded on the right and attention is causal, so no real token ever sees padding:
+    Padded rows are so on the right and attention is causal, so no real token ever sees padding:
     there is no attention mask and position_ids are 0..L-1 in every row.
     """
-    hidden = lm.model.embed_tokens(ids).to(dtype)
+    tokens = ids[response_mask]
     positions = torch.arange(ids.shape[1], device=ids.device).unsqueeze(0)
-    return hidden, lm.model.rotary_emb(hidden, positions)
+    how = dict(attention_mask=None)
+    if lm.config._attn_implementation == "packed":
+        ids, response_mask, positions, how["turns"] = pack(ids, response_mask)
+    hidden = lm.model.embed_tokens(ids).to(dtype)
+    how["position_embeddings"] = lm.model.rotary_emb(hidden, positions)
+    return hidden, how, response_mask, tokens
 
 
-def decode(layers, hidden: Tensor, rotary, recompute: bool = False) -> Tensor:
+def decode(layers, hidden: Tensor, how: dict, recompute: bool = False) -> Tensor:
     for layer in layers:
         if recompute and torch.is_grad_enabled():
-            hidden = checkpoint(_layer, layer, hidden, rotary, use_reentrant=False)
+            hidden = checkpoint(layer, hidden, use_reentrant=False, **how)
         else:
-            hidden = _layer(layer, hidden, rotary)
+            hidden = layer(hidden, **how)
     return hidden
-
-
-def _layer(layer, hidden: Tensor, rotary) -> Tensor:
-    return layer(hidden, attention_mask=None, position_embeddings=rotary)
 
 
 def _decisions(hidden: Tensor, response_mask: Tensor) -> Tensor:
@@ -232,7 +272,8 @@ def check_decoder(lm) -> int:
         raise ValueError(f"cannot build a critic branch on {type(lm).__name__}: {known}")
     ids = torch.arange(8, device=lm.device).unsqueeze(0) % lm.config.vocab_size
     with torch.no_grad():
-        hidden = decode(body.layers, *embed(lm, ids))
+        hidden, how, *_ = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool))
+        hidden = decode(body.layers, hidden, how)
         ours, theirs = body.norm(hidden), body(ids, use_cache=False).last_hidden_state
     if not torch.allclose(ours, theirs, atol=1e-3, rtol=1e-2):
         raise ValueError(f"{type(lm).__name__} does more than its decoder layers: {known}")

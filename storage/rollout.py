@@ -92,16 +92,25 @@ class RolloutStorage:
     # ---- scoring ----------------------------------------------------------------------------
 
     @torch.no_grad()
-    def score(self, actor_critic, reference) -> None:
-        """log pi_old, log pi_0 and V of every response token, with the model that is trained."""
+    def score(self, actor_critic, reference, trust_engine: bool = False) -> None:
+        """log pi_old, log pi_0 and V of every response token, with the model that is trained.
+
+        trust_engine: take log pi_old from the engine, which saves the actor's part of the pass
+        """
         self._pad()
         for batch, mask in self.batches():
-            scores = actor_critic(batch.ids, batch.response_mask)
-            self.fill(self.logps, batch.rows, mask, scores.logps)
-            self.fill(self.values, batch.rows, mask, scores.values)
-            self.fill(self.ref_logps, batch.rows, mask, reference(batch.ids, batch.response_mask))
+            turns = batch.ids, batch.response_mask
+            if trust_engine:
+                self.fill(self.values, batch.rows, mask, actor_critic.values(*turns))
+            else:
+                scores = actor_critic(*turns)
+                self.fill(self.logps, batch.rows, mask, scores.logps)
+                self.fill(self.values, batch.rows, mask, scores.values)
+            self.fill(self.ref_logps, batch.rows, mask, reference(*turns))
         for computed in (self.logps, self.values, self.ref_logps):
             self.world.sum(computed)  # each row comes from one rank
+        if trust_engine:
+            self.logps = self._engine_logps()
         self._score_ends(actor_critic)
 
     @torch.no_grad()
@@ -207,9 +216,7 @@ class RolloutStorage:
         responses = [r for turn in self.responses for r in turn]
         steps = [s for turn in self.steps for s in turn]
         share = lambda flags: sum(flags) / len(flags)
-        engine_logps = torch.zeros_like(self.logps)
-        engine_logps[mask] = torch.tensor([p for r in responses for p in r.logps]).to(self.device)
-        gap = (engine_logps - self.logps)[mask]
+        gap = (self._engine_logps() - self.logps)[mask]
         kl = self.logps - self.ref_logps
         acting = mask & self._action_mask(responses, steps)
         return {f"rollout/{name}": mean for name, mean in self.episodes.means().items()} | {
@@ -227,6 +234,13 @@ class RolloutStorage:
             "kl/ref_think": _mean(kl[mask & ~acting]),
             "kl/ref_action": _mean(kl[acting]),
         }
+
+    def _engine_logps(self) -> Tensor:
+        """What the engine said of the tokens when it sampled them, (E, N, T)."""
+        said = torch.zeros_like(self.logps)
+        flat = [p for turn in self.responses for response in turn for p in response.logps]
+        said[self.response_mask] = torch.tensor(flat, device=self.device)
+        return said
 
     def _action_mask(self, responses, steps) -> Tensor:
         """(E, N, T), True from the token on in which the ACTION marker of a response begins."""

@@ -353,3 +353,43 @@ def test_collect_keeps_the_prompt_of_a_time_limit():
     asked = json.loads("".join(map(chr, rollouts.responses[2][0].prompt.ids)))
     assert [message["role"] for message in asked] == ["system", "user"]
     assert rollouts.steps[1][0].first.text in asked[1]["content"]
+
+
+# ---- other ways to train ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--lora-rank 2",
+        "--lora-rank 2 --export adapter",
+        "--dtype bfloat16 --packed on --gradient-checkpointing",
+        "--tis-cap 2",
+        "--reference host",
+    ],
+)
+def test_other_ways_to_train(flags, run, model_dir, tmp_path):
+    other = train(tmp_path / "run", model_dir, flags)
+    for theirs, ours in zip(
+        lines(run / "metrics.jsonl"), lines(other / "metrics.jsonl"), strict=True
+    ):
+        assert theirs.keys() == ours.keys()
+        assert all(math.isfinite(value) for value in ours.values() if value is not None)
+    first, plain = lines(other / "metrics.jsonl")[0], lines(run / "metrics.jsonl")[0]
+    assert first["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-3)
+    assert first["kl/ref"] == pytest.approx(0, abs=1e-3)
+    if "bfloat16" not in flags:  # the same policy to begin with, and the same turns
+        assert first["rollout/response_tokens"] == plain["rollout/response_tokens"]
+        assert first["ppo/value_mean"] == pytest.approx(plain["ppo/value_mean"], rel=1e-3)
+    assert (other / "model" / "adapter_model.safetensors").exists() == ("adapter" in flags)
+
+
+def test_a_run_with_adapters_goes_on_from_them(model_dir, tmp_path):
+    run = train(tmp_path / "run", model_dir, "--lora-rank 2 --num-updates 1")
+    state = load_checkpoint(run)["agent"]["stepper"]["actor_critic"]
+    assert all("lora_" in name for name in state if name.startswith("lm."))
+    main.main(get_args(["--resume", str(run), "--num-updates", "2", "--override"]))
+    straight = train(tmp_path / "straight", model_dir, "--lora-rank 2")
+    drop_times = lambda record: {k: v for k, v in record.items() if not k.startswith("time/")}
+    resumed, expected = (lines(path / "metrics.jsonl") for path in (run, straight))
+    assert [drop_times(m) for m in resumed] == [drop_times(m) for m in expected]

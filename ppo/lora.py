@@ -1,0 +1,80 @@
+"""LoRA (Hu et al. 2021): the actor's layers get small adapters, their own weights stand still.
+
+    W x + scale B A x,  A: (r, in), B: (out, r), B = 0 at the start, scale = 2
+
+The base, without adapters, is the reference; the critic branch is trained as without LoRA. peft
+puts the adapters in; this is the only file that imports it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+NAME = "default"  # of the adapters, in peft
+
+
+def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
+    """Freeze the model, in `dtype`, and put fp32 adapters on all linear layers but the head.
+
+    ValueError: peft is not installed
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise ValueError(f"--lora-rank needs peft ({error})") from error
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    inject_adapter_in_model(config, lm, NAME)
+    for name, p in lm.named_parameters():  # not lm.to(dtype): rotary tables stay fp32
+        p.requires_grad_("lora_" in name)
+        p.data = p.data.to(torch.float32 if p.requires_grad else dtype)
+
+
+@contextmanager
+def adapters_off(lm):
+    layers = adapted(lm).values()
+    for layer in layers:
+        layer.enable_adapters(False)
+    yield
+    for layer in layers:
+        layer.enable_adapters(True)
+
+
+def adapted(lm) -> dict[str, nn.Module]:
+    """The layers that have adapters, by name."""
+    return {name: module for name, module in lm.named_modules() if hasattr(module, "lora_A")}
+
+
+def merged_weights(lm, whole: Callable) -> Iterator[tuple[str, Tensor]]:
+    """The parameters of the plain model with the adapters added in, one at a time."""
+    layers = adapted(lm)
+    for name, p in lm.named_parameters():  # a tied lm_head comes once
+        layer = layers.get(name.removesuffix(".base_layer.weight"))
+        if "lora_" in name:
+            continue
+        if layer is None:
+            with whole([p]):
+                yield name.replace(".base_layer", ""), p.detach()
+        else:
+            a, b = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+            with whole([p, a, b]):
+                delta = layer.scaling[NAME] * b.detach() @ a.detach()
+                yield name.replace(".base_layer", ""), (p.detach() + delta).to(p.dtype)
+
+
+def export_adapter(lm, folder: Path, whole: Callable, keep: bool) -> None:
+    """What peft's PeftModel.from_pretrained loads on top of the base model. Called on all ranks;
+    keep: on this one."""
+    tensors = {}
+    for name, p in lm.named_parameters():
+        if "lora_" in name:
+            with whole([p]):
+                tensors[f"base_model.model.{name.replace(f'.{NAME}', '')}"] = p.detach().cpu()
+    if keep:
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        lm.peft_config[NAME].save_pretrained(folder)
