@@ -89,20 +89,10 @@ def main(args):
     render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
     engine = make_engine(args, tokenizer, ends, len(mine), dtype)
     start_run_dir(run, args, saved, world)
-    save = partial(
-        save_checkpoint,
-        run,
-        keep=args.keep_checkpoints,
-        agent=agent,
-        tokenizer=tokenizer,
-        world=world,
-        adapter=args.export == "adapter",
-    )
-    storage = lambda e_len: RolloutStorage(
-        e_len, args.n_env, args.token_budget, episodes, device, world
-    )
-    logger, timer = Logger(run, start, args.num_updates, world), Timer()
-    stop = Stop(world)
+    keeping = (args.keep_checkpoints, agent, tokenizer, world, args.export == "adapter")
+    save = lambda state: save_checkpoint(run, state, *keeping)
+    batch = (args.n_env, args.token_budget, episodes, device, world)
+    logger, timer, stop = Logger(run, start, args.num_updates, world), Timer(), Stop(world)
     describe(args, run, actor_critic, engine, logger)
 
     def evaluate(update):
@@ -123,21 +113,19 @@ def main(args):
         envs.close()
         return stop.close()
     if saved is None and args.w_epoch > 0:
-        rollouts = storage(args.w_epoch * args.e_len)
+        rollouts = RolloutStorage(args.w_epoch * args.e_len, *batch)
         logger.say(f"critic warm-up on {rollouts.e_len * args.n_env} turns ...")
         engine.reseed(1, args.seed, first_slot=mine.start)
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
         engine.sleep()
+        how = (args.w_iter, args.w_fraction, args.w_lr, args.use_proper_time_limits)
         with timer("warmup"):
-            figures = warm_up_critic(
-                agent, rollouts, estimator, args.w_iter, args.w_fraction, args.w_lr,
-                args.use_proper_time_limits,
-            )  # fmt: skip
+            figures = warm_up_critic(agent, rollouts, estimator, *how)
         logger.warmup(figures | engine.stats() | timer.lap())
         engine.push_weights(actor_critic)  # the same ones: it wakes the engine
 
-    rollouts = storage(args.e_len)
+    rollouts = RolloutStorage(args.e_len, *batch)
     update, parts["envs"] = start, envs
     while update < args.num_updates and not stop.now():
         state = snapshot(run, update, parts)

@@ -26,6 +26,7 @@ from ppo.pretrained import load_lm
 from storage.episodes import Episodes
 from storage.minibatch import MicroBatch
 from storage.rollout import RolloutStorage
+from storage.world import ALONE, World
 
 PAPER = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
 
@@ -92,20 +93,23 @@ def bench_gae() -> None:
 # ---- update ---------------------------------------------------------------------------------
 
 
-def babyai_batch(argv: list[str]):
-    """Args, actor-critic, agent and a scored storage of real BabyAI turns of the embedded model."""
+def babyai_batch(argv: list[str], world: World = ALONE):
+    """Args, agent and a scored storage of real BabyAI turns of the embedded model."""
     args = get_args(["--env-name", "babyai-goto", "--model", str(TINY), *argv])
     lm, tokenizer, ends = load_lm(args.model, "cpu")
-    actor_critic, reference = ActorCritic(lm, args.critic_layers, 1.0), Reference(lm, 1.0)
+    packed = args.packed == "on"
+    actor_critic = ActorCritic(lm, args.critic_layers, 1.0, packed=packed)
+    reference = Reference(lm, 1.0)
     engine = TransformersEngine(tokenizer, ends, args.response_limit, 1.0)
     engine.push_weights(actor_critic)
-    envs = make_envs(args, [EpisodeSeeds(1, 0, i) for i in range(args.n_env)])
-    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, Episodes(args.n_env))
+    envs = make_envs(args, [EpisodeSeeds(1, 0, i) for i in world.share(args.n_env)])
+    record = Episodes(args.n_env)
+    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, record, world=world)
     render = make_render(tokenizer, args.prompt_limit)
     collect(envs, start_memories(args, envs), engine, render, rollouts)
     rollouts.score(actor_critic, reference)
     rollouts.compute_returns(partial(dual_discount_gae, **PAPER), False)
-    return args, make_agent(args, actor_critic), rollouts
+    return args, make_agent(args, actor_critic, world), rollouts
 
 
 class PaddedStorage:

@@ -16,7 +16,7 @@ from envs.text_env import THINK_ACT
 # noise: share of random actions; clumsy: share of the turns at which it walks on instead of making
 # or placing something. stray: share of the turns at which something else is executed than what is
 # learnt, so that the clone knows its way from everywhere.
-TASKS = {"crafter": dict(episodes=50, max_steps=300, stray=0.2, noise=0.2, clumsy=0.95)}
+TASKS = {"crafter": dict(episodes=50, max_steps=300, stray=0.2, noise=0.15, clumsy=0.8)}
 MISSING = "\n1. " + ACHIEVEMENTS[0]
 SYSTEM_BEFORE, _, AFTER = system_prompt(set()).partition(MISSING)
 SYSTEM_AFTER = "\n\n" + AFTER.partition("\n\n")[2]
