@@ -1,6 +1,7 @@
 """The evaluation panel: a fixed set of seeded episodes, the same for every run.
 
-`Panel` stands in the place of the RolloutStorage in `collect` and keeps only how episodes ended.
+`Panel` stands in the place of the RolloutStorage in `collect` and keeps only how episodes ended,
+and, where it is given a `ppo.zero_shot.Transcript`, what the model said.
 Environment i plays episodes i, i + n_env, ... of the panel and is done when they are.
 """
 
@@ -12,22 +13,25 @@ from storage.episodes import Episodes
 class Panel:
     """Collects `episodes` episodes over n_env environments, less those that cannot be begun."""
 
-    def __init__(self, episodes: int, n_env: int):
+    def __init__(self, episodes: int, n_env: int, transcript=None):
         self.left = [len(range(i, episodes, n_env)) for i in range(n_env)]
         self.done = [False] * n_env
         self.record = Episodes(n_env, window=None)
         self.valid: list[bool] = []
+        self.transcript, self.responses = transcript, [None] * n_env
 
     @property
     def full(self) -> bool:
         return all(self.done)
 
     def act(self, n: int, response) -> None:
-        pass
+        self.responses[n] = response
 
     def insert(self, n: int, step) -> None:
         self.record.insert(n, step)
         self.valid.append(step.valid)
+        if self.transcript is not None:
+            self.transcript.add(n, self.responses[n], step)
         if step.done:  # without a next episode: those that were left could not be begun
             self.left[n] = self.left[n] - 1 if step.first is not None else 0
 

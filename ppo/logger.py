@@ -1,4 +1,5 @@
-"""What a run tells: metrics.jsonl, eval.jsonl, TensorBoard, one line per update, a progress bar.
+"""What a run tells: metrics.jsonl, eval.jsonl (eval.md: the same to read), TensorBoard, one line
+per update, a progress bar.
 
 Metrics are one flat dict of floats named "group/name"; None (no episode ended yet, say) is null in
 the JSON and left out of TensorBoard.
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
+
+from ppo.eval_table import write_eval_table
 
 
 class Logger:
@@ -50,6 +53,7 @@ class Logger:
 
     def evaluation(self, update: int, summary: dict[str, float]) -> None:
         self._record("eval.jsonl", update, summary, "eval/")
+        write_eval_table(self.run_dir)
         self.say(
             f"eval after {update} updates: success {summary['eval/success']:.3f} "
             f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
