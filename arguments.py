@@ -118,6 +118,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--eval-interval", type=int, default=30, help="updates between evaluations; 0: none")
     group("--eval-episodes", type=int, default=256, help="episodes of the evaluation panel")
     group("--eval-only", action="store_true", help="evaluate the model and stop")
+    group("--report", action="store_true", help="and what it says, in zero_shot.md")
     group("--log-envs", type=int, default=2, help="logged in trajectories.jsonl")
     try:
         typed = sys.argv[1:] if argv is None else argv  # help waits for the defaults
@@ -225,6 +226,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"{turns}{batches} are more than the {MAX_TURNS} that fit into memory")
     if not args.eval_only and args.n_env * args.e_len % args.minibatch:
         raise ValueError(f"{turns} do not divide into minibatches of {args.minibatch}")
+    if args.report and not args.eval_only:
+        raise ValueError("--report is about what an evaluation says: it goes with --eval-only")
     if args.env_workers > args.n_env:
         raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
     if args.reference == "sharded" and args.zero_stage != 3:

@@ -39,6 +39,7 @@ from ppo.logger import Logger, Timer
 from ppo.model import ActorCritic, Reference, choose_dtype
 from ppo.pretrained import load_lm
 from ppo.warmup import warm_up_critic
+from ppo.zero_shot import Transcript
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 from storage.trajectory import write_rows
@@ -98,14 +99,19 @@ def main(args):
     def evaluate(update):
         n = min(args.n_env, args.eval_episodes)
         seeds = [PanelSeeds(i, n, args.eval_episodes) for i in world.share(n)]
-        panel_envs, panel = make_envs(args, seeds), Panel(args.eval_episodes, n, world)
+        panel_envs = make_envs(args, seeds)
+        panel = Panel(args.eval_episodes, n, Transcript() if args.report else None, world)
         # the same panel and, for equal n_env, sampling noise in every run
         engine.reseed(0, first_slot=world.share(n).start)
         with timer("eval"):
             collect(panel_envs, start_memories(args, panel_envs), engine, render, panel)
         panel_envs.close()
         logger.faults(update, panel_envs.faults)
-        logger.evaluation(update, panel.summary() | engine.stats() | timer.lap())
+        summary = panel.summary() | {"eval/temperature": args.temperature}
+        logger.evaluation(update, summary | engine.stats() | timer.lap())
+        if args.report:
+            title = f"{args.env_name}, {args.model}, {update} updates, T = {args.temperature}"
+            logger.zero_shot(panel.transcript, title)
 
     engine.push_weights(actor_critic)
     if args.eval_only:

@@ -1,6 +1,7 @@
 """The evaluation panel: a fixed set of seeded episodes, the same for every run.
 
-`Panel` stands in the place of the RolloutStorage in `collect` and keeps only how episodes ended.
+`Panel` stands in the place of the RolloutStorage in `collect` and keeps only how episodes ended,
+and, where it is given a `ppo.zero_shot.Transcript`, what the model said.
 Environment i plays episodes i, i + n_env, ... of the panel and is done when they are.
 """
 
@@ -14,23 +15,28 @@ class Panel:
     """Collects `episodes` episodes over n_env environments, less those that cannot be begun; of
     many ranks each plays its share of the environments."""
 
-    def __init__(self, episodes: int, n_env: int, world: World = ALONE):
+    def __init__(self, episodes: int, n_env: int, transcript=None, world: World = ALONE):
         self.world = world
+        self.first = world.share(n_env).start
         self.left = [len(range(i, episodes, n_env)) for i in world.share(n_env)]
         self.done = [False] * len(self.left)
         self.record = Episodes(len(self.left), window=None)
         self.valid: list[bool] = []
+        self.transcript, self.turns = transcript, []
+        self.responses = [None] * len(self.left)
 
     @property
     def full(self) -> bool:
         return all(self.done)
 
     def act(self, n: int, response) -> None:
-        pass
+        self.responses[n] = response
 
     def insert(self, n: int, step) -> None:
         self.record.insert(n, step)
         self.valid.append(step.valid)
+        if self.transcript is not None:
+            self.turns.append((self.first + n, self.responses[n], step))
         if step.done:  # without a next episode: those that were left could not be begun
             self.left[n] = self.left[n] - 1 if step.first is not None else 0
 
@@ -49,6 +55,8 @@ class Panel:
         self.record.finished.clear()
         self.record.finished.extend(played)
         self.valid = self.world.gather(self.valid)
+        for turn in self.world.gather(self.turns):
+            self.transcript.add(*turn)
 
     def summary(self) -> dict[str, float]:
         """eval/*: success with its Wilson interval, return with its standard error, and more."""

@@ -1,4 +1,5 @@
-"""What a run tells: metrics.jsonl, eval.jsonl, TensorBoard, one line per update, a progress bar.
+"""What a run tells: metrics.jsonl, eval.jsonl (eval.md: the same to read), TensorBoard, one line
+per update, a progress bar.
 
 Metrics are one flat dict of floats named "group/name"; None (no episode ended yet, say) is null in
 the JSON and left out of TensorBoard.
@@ -15,6 +16,8 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from ppo.eval_table import write_eval_table
+from ppo.zero_shot import write_check
 from storage.trajectory import write_turns
 from storage.world import ALONE, World
 
@@ -55,6 +58,8 @@ class Logger:
 
     def evaluation(self, update: int, summary: dict[str, float]) -> None:
         self._record("eval.jsonl", update, summary, "eval/")
+        if self.leads:
+            write_eval_table(self.run_dir)
         self.say(
             f"eval after {update} updates: success {summary['eval/success']:.3f} "
             f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
@@ -62,6 +67,11 @@ class Logger:
             f"length {summary['eval/episode_len']:.1f}  ({summary['eval/episodes']} episodes, "
             f"{summary['time/eval']:.0f} s)"
         )
+
+    def zero_shot(self, transcript, title: str) -> None:
+        """What the model says: in full in zero_shot.md."""
+        if self.leads:
+            self.say(write_check(self.run_dir, transcript, title))
 
     def warmup(self, metrics: dict[str, float]) -> None:
         self._record("warmup.jsonl", 0, metrics, "warmup/")

@@ -128,6 +128,7 @@ FLAGS = [
     ("--n-env 1000000", "1000000 x 2 = 2000000 turns are more than the 1000000 that fit into mem"),
     ("--w-epoch 999999", "= 4 turns (999999 times for the warm-up) are more than the 1000000"),
     ("--env-workers 8", "--env-workers 8 is more than --n-env 2"),
+    ("--report", "--report is about what an evaluation says: it goes with --eval-only"),
     ("--kl-target 0.1 --kl-coef 0", "--kl-target scales --kl-coef, which must be above 0"),
     ("--memory full --memory-length 3", "--memory full shows every turn; leave --memory-length"),
     ("--memory periodic --memory-length 0", "memory length must be >= 1 for a periodic memory"),

@@ -222,8 +222,30 @@ def test_evaluation_only(model_dir, tmp_path, capsys):
     (record,) = lines(run / "eval.jsonl")
     assert record["eval/episodes"] == 6 and record["update"] == 0
     written = {path.name for path in run.iterdir() if not path.name.startswith("events.")}
-    assert written == {"args.json", "eval.jsonl"}
+    assert written == {"args.json", "eval.jsonl", "eval.md"}
     assert "eval after 0 updates" in capsys.readouterr().out
+
+
+def test_a_report_of_what_the_model_says(model_dir, tmp_path, capsys):
+    run = train(tmp_path / "run", model_dir, "--eval-only --report --eval-episodes 6")
+    (record,) = lines(run / "eval.jsonl")
+    check = json.loads((run / "zero_shot.json").read_text())
+    # 6 episodes of 4 turns; random letters are no action, and the default is executed
+    assert (check["episodes"], check["turns"]) == (6, 24)
+    assert check["valid_action"] == record["eval/valid_action"] == 0
+    assert check["actions"] == {"pass": 1.0}
+    assert check["failures"]["invalid action"]["count"] == 24
+    assert check["failures"]["ended without success"]["count"] == 6
+    assert 0 < check["thought_tokens_mean"] <= check["thought_tokens_p95"] <= 8
+    example = check["failures"]["invalid action"]["example"]
+    assert "The colour is" in example["saw"] and example["executed"] == "pass"
+    said = capsys.readouterr().out
+    assert "- invalid action: 24 of 24 turns (1.000)" in said and "## " not in said
+    assert "## invalid action" in (run / "zero_shot.md").read_text()
+    # the record of an evaluation is the same with and without
+    other = train(tmp_path / "other", model_dir, "--eval-only --eval-episodes 6")
+    assert timeless(other / "eval.jsonl") == timeless(run / "eval.jsonl")
+    assert not (other / "zero_shot.md").exists()
 
 
 def test_the_linear_schedule_and_proper_time_limits(model_dir, tmp_path):
