@@ -1,7 +1,7 @@
 """The table of ratios: each line times two ways of doing one thing, in one run, in turn.
 
     make bench                         all of them, a few minutes
-    python -m benchmarks.run gae       one of them: gae, update, logps, envs
+    python -m benchmarks.run gae       one of them: gae, update, score, logps, envs
 
 Ratios are medians over pairs of runs, so that a machine whose speed drifts does not decide them.
 """
@@ -163,6 +163,15 @@ def bench_update() -> None:
     )
 
 
+def bench_score() -> None:
+    """What --tis-cap saves: values alone against log-probs and values; both score the reference."""
+    args, agent, rollouts = babyai_batch([])
+    reference = Reference(agent.actor_critic.lm, 1.0)
+    score = partial(rollouts.score, agent.actor_critic, reference)
+    name = f"scoring {args.n_env * args.e_len} BabyAI turns: own / the engine's log-probs"
+    compare(name, score, partial(score, trust_engine=True), 5, None)
+
+
 # ---- log-prob memory ------------------------------------------------------------------------
 
 PEAK = """
@@ -231,7 +240,13 @@ def bench_envs() -> None:
         print(f"{name:30s} {steps / seconds(play):10,.0f} steps/s", flush=True)
 
 
-BENCHMARKS = {"gae": bench_gae, "update": bench_update, "logps": bench_logps, "envs": bench_envs}
+BENCHMARKS = {
+    "gae": bench_gae,
+    "update": bench_update,
+    "score": bench_score,
+    "logps": bench_logps,
+    "envs": bench_envs,
+}
 
 
 def main() -> None:

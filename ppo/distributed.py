@@ -9,6 +9,7 @@ which only this file imports.
 """
 
 import os
+import socket
 import sys
 import warnings
 from functools import partial
@@ -26,11 +27,9 @@ class Ranks(World):
     """What the launcher started; one process is a rank, too, if it is to be sharded."""
 
     def __init__(self):
-        for name, alone in dict(
-            RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="localhost"
-        ).items():
-            os.environ.setdefault(name, str(alone))
-        os.environ.setdefault("MASTER_PORT", "29511")
+        alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="localhost")
+        for name, value in (alone | dict(MASTER_PORT=free_port())).items():
+            os.environ.setdefault(name, str(value))
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
         cuda = torch.cuda.is_available()
         if cuda:
@@ -54,6 +53,12 @@ class Ranks(World):
         total = tensor.to(self.device)  # NCCL knows no tensors of the CPU
         dist.all_reduce(total)
         return tensor if total is tensor else tensor.copy_(total)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
 
 
 def make_world(zero_stage: int) -> World:
@@ -152,9 +157,7 @@ class ZeroStepper(Stepper):
     def load_state_dict(self, state: dict, folder: Path) -> None:
         if state != self.state_dict():
             was = (
-                "one process"
-                if "ranks" not in state
-                else "{ranks} ranks, --zero-stage {zero_stage}"
+                "{ranks} ranks, --zero-stage {zero_stage}" if "ranks" in state else "--zero-stage 0"
             )
             raise ValueError(f"it is of {was.format(**state)}, this run is not")
         self.engine.load_checkpoint(folder, tag="zero", load_module_strict=False)
