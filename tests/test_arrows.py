@@ -87,6 +87,7 @@ def test_importing_them_leaves_torch_out():
     [
         ({"vllm"}, "ppo/engine_vllm.py"),
         ({"accelerate", "deepspeed"}, "ppo/distributed.py"),
+        ({"peft"}, "ppo/lora.py"),
         ({"crafter"}, "envs/crafter.py"),
         ({"minigrid"}, "envs/babyai.py"),
         ({"matplotlib"}, "ppo/charts.py"),
