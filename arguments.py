@@ -111,6 +111,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--eval-interval", type=int, default=30, help="updates between evaluations; 0: none")
     group("--eval-episodes", type=int, default=256, help="episodes of the evaluation panel")
     group("--eval-only", action="store_true", help="evaluate the model and stop")
+    group("--dry-run-memory", action="store_true", help="estimate bytes per rank and stop")
     group("--log-envs", type=int, default=2, help="logged in trajectories.jsonl")
     try:
         typed = sys.argv[1:] if argv is None else argv  # help waits for the defaults
@@ -166,7 +167,7 @@ def saved_args(run: Path) -> dict:
 
 
 # Of a resumed run: what may change, and what may not even with --override.
-FREE = ("run_dir", "resume", "override", "eval_only", "env_workers", "env_timeout")
+FREE = "run_dir resume override eval_only env_workers env_timeout dry_run_memory".split()
 FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
 
 
