@@ -6,16 +6,13 @@
 Only the model's config.json is read. The formulas are in `ppo.memory_estimate`.
 """
 
-import importlib.util
 import os
 from dataclasses import replace
-from textwrap import shorten
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from ppo.memory_estimate import Setting, Shape, estimate, on_host
-from ppo.model import choose_dtype
+from ppo.memory_estimate import estimate, on_host
+from ppo.memory_setting import Setting, Shape, load_shape, setting_of, world_size
 
 GB = 1e9
 TERMS = "parameters gradients optimizer reference engine activations".split() + ["AdamW buffers"]
@@ -39,70 +36,12 @@ def dry_run(args) -> int:
     return 0
 
 
-def world_size() -> int:
-    return int(os.environ.get("WORLD_SIZE", 1))
-
-
-def load_shape(path: str) -> Shape:
-    """Of a directory or hub name. ValueError: no configuration of a Llama-like decoder there."""
-    try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-        with torch.device("meta"):  # shapes without numbers
-            lm = AutoModelForCausalLM.from_config(config)
-    except Exception as error:  # of any type, as in ppo.pretrained
-        reason = shorten(str(error) or repr(error), 300)
-        raise ValueError(f"--model {path}: cannot read its configuration: {reason}") from error
-    try:
-        return shape_of(lm)
-    except AttributeError as error:
-        raise ValueError(f"--model {path}: no estimate for {type(lm).__name__}") from error
-
-
-def shape_of(lm) -> Shape:
-    layer = lm.model.layers[0]
-    return Shape(
-        n_layers=len(lm.model.layers),
-        hidden=lm.config.hidden_size,
-        intermediate=layer.mlp.gate_proj.out_features,
-        queries=layer.self_attn.q_proj.out_features,
-        keys=layer.self_attn.k_proj.out_features,
-        heads=lm.config.num_attention_heads,
-        vocab=lm.config.vocab_size,
-        layer=sum(p.numel() for p in layer.parameters()),
-        model=sum(p.numel() for p in lm.parameters()),
-        tied=lm.lm_head.weight is lm.model.embed_tokens.weight,
-        qk_norm=hasattr(layer.self_attn, "q_norm"),
-    )
-
-
 def capacities(ranks_here: int) -> tuple[int, int]:
     """Bytes (of the device, of the host) that a rank may use. On a CPU they are the same."""
     with open("/proc/meminfo") as info:
         free = next(int(line.split()[1]) * 1024 for line in info if line.startswith("MemAvailable"))
     host = free // ranks_here
     return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else host), host
-
-
-def setting_of(args, device: int) -> Setting:
-    ranks, cuda = world_size(), torch.cuda.is_available()
-    vllm = args.engine != "transformers" and importlib.util.find_spec("vllm")
-    return Setting(
-        critic_layers=args.critic_layers,
-        tokens=max(args.token_budget, args.prompt_limit + args.response_limit),  # one row at least
-        prompt_limit=args.prompt_limit,
-        response_limit=args.response_limit,
-        n_env=max(1, args.n_env // ranks),
-        itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
-        recompute=args.gradient_checkpointing,
-        ranks=ranks,
-        zero_stage=args.zero_stage,
-        offload=args.offload_optimizer,
-        reference=getattr(args, "reference", "device"),
-        lora_rank=getattr(args, "lora_rank", 0),
-        engine="vllm" if vllm else "transformers",
-        cuda=cuda,
-        vllm_share=int(args.gpu_memory_utilization * device) if cuda else 0,
-    )
 
 
 def needs(shape: Shape, setting: Setting) -> tuple[int, int]:

@@ -1,78 +1,22 @@
 """How many bytes a run takes on each rank, from shapes alone: nothing is loaded or allocated.
 
-`Shape` is what a model's configuration says, `Setting` what a command line says. A run goes through
-four moments again and again, `estimate` gives the terms of each, and the largest sum is the peak.
+A run goes through four moments again and again; `estimate` gives the terms of each, and the largest
+sum is the peak. Checked against what torch allocates in benchmarks/memory.py and the tests.
 In the formulas D is the hidden size, F the MLP's, Q and K the widths of queries and of keys, V the
 vocabulary, L the decoder layers, k those of the critic, n the tokens of a micro-batch, and s the
 bytes of a number in the compute dtype.
 
 Not in it: CUDA's context and libraries (about 1 GB), fragmentation, and the turns of a batch (about
-30 bytes per response token). `ppo.dry_run` reads the arguments, prints the table and gives advice.
+30 bytes per response token). `ppo.dry_run` prints the table and gives advice.
 """
 
-from dataclasses import dataclass
 from math import ceil
 
+from ppo.memory_setting import FP32, Setting, Shape
 from ppo.model import LOGITS_PER_CHUNK
 
-FP32 = 4  # bytes
 BUCKET = 5 * 10**8  # numbers: DeepSpeed's reduce_bucket_size
 LIVE = 10**9  # numbers: DeepSpeed's stage3_max_live_parameters, gathered at a time
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A Llama-like decoder. Parameters are counts, a tied lm_head not counted again."""
-
-    n_layers: int  # L
-    hidden: int  # D
-    intermediate: int  # F
-    queries: int  # Q, of all heads together
-    keys: int  # K, and those of values
-    heads: int
-    vocab: int  # V
-    layer: int  # parameters of one decoder layer
-    model: int  # parameters of all
-    tied: bool  # lm_head is the embedding
-    qk_norm: bool = False  # queries and keys are normalised (Qwen3)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What of a command line takes memory."""
-
-    critic_layers: int  # k
-    tokens: int  # n, padded tokens of a micro-batch
-    prompt_limit: int
-    response_limit: int
-    n_env: int  # of this rank
-    itemsize: int = FP32  # s: 2 for bfloat16
-    recompute: bool = False  # gradient checkpointing
-    ranks: int = 1
-    zero_stage: int = 0
-    offload: bool = False  # of the optimizer to the host
-    reference: str = "device"  # or host, sharded
-    lora_rank: int = 0  # 0: all parameters are trained
-    engine: str = "transformers"  # or vllm
-    cuda: bool = False
-    vllm_share: int = 0  # bytes, CUDA only: gpu_memory_utilization x those of the device
-
-    @property
-    def length(self) -> int:
-        return self.prompt_limit + self.response_limit
-
-    @property
-    def decisions(self) -> int:
-        """Response tokens of a micro-batch whose turns are as long as the limits allow."""
-        return ceil(self.tokens * self.response_limit / self.length)
-
-    def place(self, size: int) -> tuple[int, int]:
-        """(on the device, on the host) of what is moved to the host; a CPU's memory is both."""
-        return (0, size) if self.cuda else (size, 0)
-
-    def shard(self, count: int, from_stage: int) -> int:
-        """Of what is sharded from a ZeRO stage on: this rank's part."""
-        return ceil(count / self.ranks) if self.zero_stage >= from_stage else count
 
 
 def estimate(shape: Shape, setting: Setting) -> dict[str, dict[str, int]]:
@@ -183,11 +127,12 @@ def engine(shape: Shape, setting: Setting) -> int:
     )
 
 
-def casts(count: int, setting: Setting) -> int:
-    """Autocast computes with a bf16 copy of an fp32 matrix, held until its backward pass; where
-    weights are frozen they are bf16 already, and DeepSpeed's stage 3 makes one at a time."""
-    one_at_a_time = setting.lora_rank or setting.zero_stage == 3
-    return 0 if setting.itemsize == FP32 or one_at_a_time else 2 * count
+def casts(setting: Setting, actor: int, branch: int = 0) -> int:
+    """Autocast computes with a bf16 copy of an fp32 matrix, held until its backward pass. LoRA's
+    frozen actor is bf16 already, and DeepSpeed's stage 3 makes one copy at a time."""
+    if setting.itemsize == FP32 or setting.zero_stage == 3:
+        return 0
+    return 2 * (branch + (0 if setting.lora_rank else actor))
 
 
 def kept(shape: Shape, s: int) -> int:
@@ -239,21 +184,27 @@ def activations(shape: Shape, setting: Setting) -> int:
     casts are dropped when the forward pass is over.
     """
     s, n, k, L = setting.itemsize, setting.tokens, setting.critic_layers, shape.n_layers
-    full = n * kept(shape, s)
+    full, layer = n * kept(shape, s), shape.layer
     each, again = (n * s * shape.hidden, full) if setting.recompute else (full, 0)
-    weights = lambda layers: casts(layers * shape.layer, setting)
-    held = (lambda layers: weights(1)) if setting.recompute else weights
     # of response tokens, actor and critic: the norm's input twice, its output and the casts of it
     ends = setting.decisions * shape.hidden * 2 * (FP32 + 2 * s)
     forward, backward, tied = head(shape, setting)
-    everything = weights(L + k) + casts(shape.vocab * shape.hidden, setting)
     one_layer = again + backward_of_layer(shape, setting)
-    return ends + max(
-        everything + L * each + max(forward, k * each),  # the end of the forward pass
-        held(L + k) + (L + k) * each + one_layer,  # the branch's last layer
-        held(L) + L * each + backward,  # the log-probs
-        held(L) + L * each + one_layer + tied,  # the actor's last layer
+    in_branch = (
+        casts(setting, 0, layer) if setting.recompute else casts(setting, L * layer, k * layer)
     )
+    in_actor = casts(setting, layer if setting.recompute else L * layer)
+    return ends + max(
+        all_casts(shape, setting) + L * each + max(forward, k * each),  # all the way forward
+        in_branch + (L + k) * each + one_layer,  # back at the branch's last layer
+        in_actor + L * each + backward,  # back at the log-probs
+        in_actor + L * each + one_layer + tied,  # back at the actor's last layer
+    )
+
+
+def all_casts(shape: Shape, setting: Setting) -> int:
+    actor = shape.n_layers * shape.layer + shape.vocab * shape.hidden
+    return casts(setting, actor, setting.critic_layers * shape.layer)
 
 
 def scoring(shape: Shape, setting: Setting) -> int:
@@ -263,10 +214,9 @@ def scoring(shape: Shape, setting: Setting) -> int:
     s, n = setting.itemsize, setting.tokens
     layer = n * (3 * s * shape.intermediate + (3 * s + FP32) * shape.hidden)
     block = head(shape, setting)[0] + 2 * n * s * shape.hidden
-    count = (shape.n_layers + setting.critic_layers) * shape.layer + shape.vocab * shape.hidden
     _, from_host = reference(shape, setting)
     gathered = setting.itemsize * min(shape.model, LIVE) if setting.reference == "sharded" else 0
-    return casts(count, setting) + max(layer, block) + from_host + gathered
+    return all_casts(shape, setting) + max(layer, block) + from_host + gathered
 
 
 def step_buffers(shape: Shape, setting: Setting) -> int:

@@ -10,7 +10,7 @@ from transformers import GPT2Config, Qwen2Config
 
 import main
 from ppo import dry_run
-from ppo.memory_estimate import Setting, Shape
+from ppo.memory_setting import Setting, Shape
 
 SMALL = "--env-name toy --n-env 2 --e-len 2 --minibatch 4 --engine transformers --dry-run-memory"
 # Qwen2.5-7B: a layer has 233,057,792 parameters, all 7,615,616,512

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from benchmarks import memory as benchmark
 from ppo import memory_estimate
-from ppo.dry_run import shape_of
-from ppo.memory_estimate import Setting, estimate
+from ppo.memory_estimate import estimate
+from ppo.memory_setting import Setting, shape_of
 from ppo.model import embed, precision
 
 # V = 10, D = 4, F = 6, two heads of 2 (Q = 4) on one of keys and values (K = 2), L = 3, tied:
@@ -117,6 +117,15 @@ def test_activations_by_hand(shape, monkeypatch):
     # blocks of two tokens, 20 entries: 400 bytes and the sum over earlier blocks, V D
     monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 20)
     assert memory_estimate.head(shape, SETTING) == (240, 400 + 160, 160)
+
+
+def test_autocast_keeps_bf16_copies_of_fp32_matrices(shape):
+    half = replace(SETTING, itemsize=2)
+    # three layers, one of the branch, the head
+    assert memory_estimate.all_casts(shape, half) == 2 * (3 * 136 + 136 + 40)
+    assert memory_estimate.all_casts(shape, replace(half, lora_rank=2)) == 2 * 136
+    assert memory_estimate.all_casts(shape, replace(half, zero_stage=3)) == 0
+    assert memory_estimate.all_casts(shape, SETTING) == 0
 
 
 def test_the_peak_is_the_largest_moment(shape):
