@@ -119,6 +119,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--eval-episodes", type=int, default=256, help="episodes of the evaluation panel")
     group("--eval-only", action="store_true", help="evaluate the model and stop")
     group("--report", action="store_true", help="and what it says, in zero_shot.md")
+    group("--dry-run-memory", action="store_true", help="estimate bytes per rank and stop")
     group("--log-envs", type=int, default=2, help="logged in trajectories.jsonl")
     try:
         typed = sys.argv[1:] if argv is None else argv  # help waits for the defaults
@@ -174,7 +175,7 @@ def saved_args(run: Path) -> dict:
 
 
 # Of a resumed run: what may change, and what may not even with --override.
-FREE = ("run_dir", "resume", "override", "eval_only", "env_workers", "env_timeout")
+FREE = "run_dir resume override eval_only env_workers env_timeout dry_run_memory".split()
 FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
 
 

@@ -31,6 +31,7 @@ from ppo.checkpoint import (
     start_run_dir,
 )
 from ppo.distributed import check_shares, make_stepper, make_world, shard
+from ppo.dry_run import dry_run
 from ppo.engine import make_engine
 from ppo.evaluation import Panel
 from ppo.gae import dual_discount_gae
@@ -69,6 +70,8 @@ def collect(envs, memories, engine, render, rollouts):
 
 def main(args):
     """Train or evaluate. Returns the exit code."""
+    if args.dry_run_memory:
+        return dry_run(args)
     world = make_world(args.zero_stage)
     check_shares(args, world)
     run = choose_run_dir(args, world)

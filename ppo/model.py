@@ -251,7 +251,8 @@ def _chunk_logps(weight, decisions: Tensor, tokens: Tensor, temperature: float, 
     logits = linear(decisions, weight).float() / temperature  # (r, V)
     log_total = logits.logsumexp(-1)
     logps = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - log_total
-    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+    exact = precision(logits.device, torch.float32)  # autocast would take the product in bf16
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()), exact:
         # H = log sum exp(z) - sum p z
         p = (logits - log_total.unsqueeze(-1)).exp()
         entropies = log_total - torch.linalg.vecdot(p, logits)
