@@ -165,13 +165,13 @@ def test_a_layer_keeps_what_autograd_saves(family, dtype):
     lm = AutoModelForCausalLM.from_config(config).float()
     ids, layer, saved = torch.arange(20).view(2, 10), lm.model.layers[0], {}
     with precision(ids.device, dtype):
-        hidden, rotary = embed(lm, ids, dtype)
+        hidden, how, *_ = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool), dtype)
         hidden = hidden.detach().requires_grad_()
         with torch.autograd.graph.saved_tensors_hooks(lambda t: note(t, saved), lambda t: t):
-            layer(hidden, attention_mask=None, position_embeddings=rotary)
+            layer(hidden, **how)
     weights = {tuple(p.shape) for p in layer.parameters()}
     weights |= {shape[::-1] for shape in weights}
-    rotations = {tuple(r.unsqueeze(1).shape) for r in rotary}
+    rotations = {tuple(r.unsqueeze(1).shape) for r in how["position_embeddings"]}
     per_token = sum(n for shape, n in saved.values() if shape not in weights | rotations) / 20
     # and one over the root of the mean square: of each norm; Qwen3: of each head as well
     roots = 2 + (8 + 2 if family is Qwen3Config else 0)
