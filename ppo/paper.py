@@ -44,7 +44,7 @@ SCALES = {
             "crafter": "models/tiny-crafter",
         },
         "updates": {
-            "babyai": 40, "babyai-pick-up-seq-go-to": 100, "babyai-open": 100, "baba": 40,
+            "babyai": 40, "babyai-pick-up-seq-go-to": 100, "baba": 40,
             "crafter": 40,
         },
         "flags": {"engine": "transformers"},  # the same on any CPU
