@@ -16,7 +16,7 @@ import torch  # noqa: E402
 from conftest import fill_storage, make_lm  # noqa: E402
 
 from ppo.agent import Agent  # noqa: E402
-from ppo.distributed import Ranks, make_stepper  # noqa: E402
+from ppo.distributed import Ranks, make_stepper, shard  # noqa: E402
 from ppo.gae import dual_discount_gae  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model import ActorCritic, Reference  # noqa: E402
@@ -36,6 +36,8 @@ def train(stage: str, world: World = ALONE, updates: int = 3):
         generator=torch.Generator().manual_seed(0), world=world,
         make_stepper=make_stepper(int(stage[0]), offload=stage.endswith("+offload")),
     )  # fmt: skip
+    if stage.endswith("+sharded"):
+        shard(reference)
     estimator, kl = partial(dual_discount_gae, **DISCOUNTS), KLPenalty(0.1, "k1", None, 1)
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
     rollouts = fill_storage(E=5, N=4, token_budget=30, world=world)

@@ -20,7 +20,7 @@ from ppo.distributed import check_shares
 from storage.world import World
 
 ROOT = Path(__file__).resolve().parent.parent
-STAGES = ["0", "1", "2", "3", "2+offload", "3+untied"]
+STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+sharded"]
 
 
 def lines(path: Path) -> list[dict]:
