@@ -2,7 +2,7 @@
 
     python -m ppo.tiny_model --out models/tiny
     python -m ppo.tiny_model --family babaisai --steps 1500 --out models/tiny-babaisai
-    python -m ppo.tiny_model --family crafter --steps 1000 --out models/tiny-crafter
+    python -m ppo.tiny_model --family crafter --steps 1200 --out models/tiny-crafter
 
 A scripted player (`ppo.players`) plays episodes with failings of its own; the model is cloned from
 its prompts and THINK + ACTION responses. The failings leave reinforcement learning everything to
