@@ -46,7 +46,7 @@ class Agent:
                 {"params": actor_critic.critic_parameters(), "lr": critic_lr},
             ],
             betas=(0.9, 0.99),
-            fused=actor_critic.head.weight.is_cuda,
+            fused=actor_critic.critic_parameters()[0].is_cuda,
             weight_decay=0.0,
         )
         self.stepper = make_stepper(actor_critic, self.optimizer, max_grad_norm, world)

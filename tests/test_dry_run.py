@@ -66,6 +66,7 @@ def test_ranks_share_the_memory_of_a_cpu_and_the_environments(here, monkeypatch,
     asked = []
     monkeypatch.setattr(dry_run, "capacities", lambda ranks: asked.append(ranks) or (10**9, 10**9))
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     assert run() == 0 and asked == [2]
     args = main.get_args([*SMALL.split(), "--model", "./m"])
     setting = dry_run.setting_of(args, 10**9)
