@@ -43,7 +43,6 @@ from ppo.warmup import warm_up_critic
 from ppo.zero_shot import Transcript
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
-from storage.trajectory import write_rows
 
 ESTIMATORS = {"dual-gae": dual_discount_gae}  # --advantages
 
@@ -158,7 +157,7 @@ def main(args):
             if args.lr_schedule == "linear":
                 agent.scale_lr(1 - update / args.num_updates)
             metrics |= agent.update(rollouts)
-        check_finite(args, run, update, agent, rollouts, tokenizer)
+        check_finite(args, run, update, agent, rollouts, tokenizer, logger)
         with timer("push"):
             engine.push_weights(actor_critic)
         metrics |= {"turns": (update + 1) * args.n_env * args.e_len, "kl/coef": kl.coef}
@@ -256,11 +255,11 @@ def make_estimator(args):
     )
 
 
-def check_finite(args, run, update, agent, rollouts, tokenizer):
+def check_finite(args, run, update, agent, rollouts, tokenizer, logger):
     """Stop a run whose numbers have broken down, with the turns that did it."""
     if agent.skipped_steps > args.max_skipped_steps:
         report = run / "non_finite.jsonl"
-        write_rows(report, update, rollouts, tokenizer, agent.skipped_rows)
+        logger.rows(report, update, rollouts, tokenizer, agent.skipped_rows)
         raise RunError(
             f"{agent.skipped_steps} optimizer steps had a loss or gradient that is not finite; "
             f"the turns of the last are in {report}, and the checkpoints are whole"

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from ppo.eval_table import write_eval_table
 from ppo.zero_shot import write_check
-from storage.trajectory import write_turns
+from storage.trajectory import write_rows, write_turns
 from storage.world import ALONE, World
 
 
@@ -91,6 +91,11 @@ class Logger:
             with open(self.run_dir / "faults.jsonl", "a") as out:
                 out.write(json.dumps({"update": update} | fault) + "\n")
         return len(everywhere)
+
+    def rows(self, path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
+        """Some turns of a batch, in a file of their own."""
+        if self.leads:
+            write_rows(path, update, rollouts, tokenizer, rows)
 
     def turns(self, update: int, rollouts, tokenizer, n_envs: int) -> None:
         """The turns of the first environments, in trajectories.jsonl."""

@@ -32,10 +32,6 @@ class World:
         """Until all ranks are here."""
         self.gather([])
 
-    def any(self, flag: bool) -> bool:
-        """Whether it is true on one rank at least."""
-        return any(self.gather([flag]))
-
     def first(self, thing):
         """What rank 0 has."""
         return self.gather([thing])[0]
