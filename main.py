@@ -88,7 +88,7 @@ def main(args):
     start = restore(run, saved, parts)
     mine = world.share(args.n_env)
     envs = make_envs(args, [EpisodeSeeds(args.seed, 0, i) for i in mine])
-    memories = start_memories(args, envs, saved and [saved["envs"][i] for i in mine])
+    memories = start_memories(args, envs, saved and saved["envs"], mine)
     render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
     engine = make_engine(args, tokenizer, ends, len(mine), dtype)
     start_run_dir(run, args, saved, world)
@@ -213,8 +213,12 @@ def make_envs(args, seeds):
     return VecEnv(make, seeds, args.env_workers, args.env_timeout, args.max_env_faults)
 
 
-def start_memories(args, envs, saved=None):
-    """Memories at the start of episodes, or where the environments of a checkpoint are."""
+def start_memories(args, envs, saved=None, mine=()):
+    """Memories at the start of episodes, or where those environments of a checkpoint are that are
+    `mine`, of all ranks' ones."""
+    if saved and len(saved) != args.n_env:
+        raise ValueError(f"--n-env {args.n_env}: the resumed run has {len(saved)} environments")
+    saved = saved and [saved[i] for i in mine]
     memories = [memory.make(args.memory, args.memory_length) for _ in range(envs.n_env)]
     pasts = envs.resume(saved) if saved else [(first, []) for first in envs.reset()]
     for mem, (first, steps) in zip(memories, pasts, strict=True):
