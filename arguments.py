@@ -116,6 +116,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--export", choices=["merged", "adapter"], default="merged", help="of LoRA, model/")
     group("--keep-checkpoints", type=int, default=3, help="the newest ones")
     group("--eval-interval", type=int, default=30, help="updates between evaluations; 0: none")
+    group("--skip-first-eval", action="store_true", help="no evaluation of the initial model")
     group("--eval-episodes", type=int, default=256, help="episodes of the evaluation panel")
     group("--eval-only", action="store_true", help="evaluate the model and stop")
     group("--report", action="store_true", help="and what it says, in zero_shot.md")

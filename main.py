@@ -139,7 +139,8 @@ def main(args):
         state = snapshot(run, update, parts)
         if update % args.save_interval == 0 and (update > start or not saved):
             save(state)
-        if args.eval_interval and update % args.eval_interval == 0:
+        due = args.eval_interval and update % args.eval_interval == 0
+        if due and not (update == 0 and args.skip_first_eval):
             evaluate(update)
         engine.reseed(2, args.seed, update, first_slot=mine.start)
         with timer("collect"):

@@ -19,8 +19,8 @@ MEASURES = {
 }
 SEEDS = """
 The numbers after training are means over the seeds. Seeds play the same episodes, and the bounds do
-not speak of the spread over seeds: "each seed" shows it. "Before" is one evaluation, as the seed
-changes neither the initial model nor the panel."""
+not speak of the spread over seeds: "each seed" shows it. "Before" is one evaluation, in the run of
+seed 1, as the seed changes neither the initial model nor the panel."""
 
 
 def write_results(

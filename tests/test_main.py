@@ -248,6 +248,12 @@ def test_a_report_of_what_the_model_says(model_dir, tmp_path, capsys):
     assert not (other / "zero_shot.md").exists()
 
 
+def test_without_the_first_evaluation_a_run_is_the_same(run, model_dir, tmp_path):
+    other = train(tmp_path / "other", model_dir, "--skip-first-eval")
+    assert timeless(other / "eval.jsonl") == timeless(run / "eval.jsonl")[1:]
+    assert timeless(other / "metrics.jsonl") == timeless(run / "metrics.jsonl")
+
+
 def test_the_linear_schedule_and_proper_time_limits(model_dir, tmp_path):
     flags = "--lr-schedule linear --use-proper-time-limits --max-episode-steps 3 --w-epoch 0"
     run = train(tmp_path / "run", model_dir, flags)

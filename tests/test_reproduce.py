@@ -56,6 +56,7 @@ def test_every_command_is_one_of_main(name, count, scale, tmp_path, capsys, monk
         assert embedded == (scale == "embedded") and (args.lr > 1e-6) == embedded
         if not args.eval_only:
             assert args.eval_interval == args.num_updates > 0
+            assert args.skip_first_eval == (args.seed != 1)  # one "before" serves all seeds
     assert len({args.run_dir for args in parsed}) == count
     assert len({str(vars(args) | {"run_dir": ""}) for args in parsed}) == count  # all differ
     assert list(tmp_path.iterdir()) == []  # nothing was touched
@@ -133,8 +134,9 @@ def test_a_mistake_is_one_line_and_code_2(words, said, tmp_path, capsys, monkeyp
 
 
 def test_what_is_done_is_skipped_and_what_is_begun_goes_on(tmp_path, capsys):
-    settings = dict(env_name="crafter", num_updates=40, eval_episodes=512)
-    for seed, updates in ((1, (0, 40)), (2, (0,))):
+    last = SCALES["embedded"]["updates"]["crafter"]
+    settings = dict(env_name="crafter", num_updates=last, eval_episodes=512)
+    for seed, updates in ((1, (0, last)), (2, (0,))):
         evals = [EVALUATION | {"update": update} for update in updates]
         run = tmp_path / "embedded" / f"crafter-seed{seed}"
         write_run(run, evals=evals, seed=seed, **settings)
