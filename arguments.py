@@ -31,7 +31,7 @@ FAMILIES = {
 }  # fmt: skip
 EMBEDDED = dict(
     model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
-    w_iter=6, w_lr=5e-4, w_fraction=0.2, critic_layers=1, response_limit=32, token_budget=16384,
+    w_iter=6, w_lr=5e-4, w_fraction=0.2, critic_layers=1, response_limit=32,
     eval_interval=20,
 )  # fmt: skip
 EMBEDDED_FAMILIES = {

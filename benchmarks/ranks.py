@@ -16,6 +16,7 @@ from benchmarks.run import babyai_batch, seconds
 from ppo.distributed import make_world
 
 N_ENVS = (8, 32, 128, 256)
+ROUNDS = 5
 
 
 def processor_seconds(function) -> float:
@@ -25,19 +26,29 @@ def processor_seconds(function) -> float:
 
 
 def bench_growth() -> None:
-    """Processor time per turn of one epoch over batches of 8 turns from N environments."""
-    print("N, turns, ms per turn, against N = 8 (target: within 10 %)")
-    first = None
-    for n_env in N_ENVS:
-        flags = ["--n-env", str(n_env), "--ppo-epoch", "1", "--minibatch", "64"]
-        _, agent, rollouts = babyai_batch(flags)
-        agent.update(rollouts)  # once without measuring
-        turns = n_env * rollouts.e_len
-        repeats = max(2, 512 // turns)
-        times = [processor_seconds(lambda: agent.update(rollouts)) for _ in range(repeats)]  # noqa: B023
-        per_turn = statistics.median(times) / turns * 1e3
-        first = first or per_turn
-        print(f"{n_env:4d} {turns:5d} {per_turn:8.2f} {per_turn / first:6.2f}x", flush=True)
+    """Processor time per turn of one epoch over batches of 8 turns from N environments.
+
+    The sizes take turns, so that a machine whose speed drifts does not decide the ratios.
+    """
+    batches = {n_env: growing_batch(n_env) for n_env in N_ENVS}
+    per_turn = {n_env: [] for n_env in N_ENVS}
+    for _ in range(ROUNDS):
+        for n_env, (agent, rollouts) in batches.items():
+            turns = n_env * rollouts.e_len
+            for _ in range(max(1, 512 // turns)):
+                took = processor_seconds(lambda: agent.update(rollouts))  # noqa: B023
+                per_turn[n_env].append(took / turns * 1e3)
+    print("N, ms per turn, against N = 8 (target: within 10 %)")
+    medians = {n_env: statistics.median(times) for n_env, times in per_turn.items()}
+    for n_env, median in medians.items():
+        print(f"{n_env:4d} {median:8.2f} {median / medians[N_ENVS[0]]:6.2f}x", flush=True)
+
+
+def growing_batch(n_env: int):
+    flags = ["--n-env", str(n_env), "--ppo-epoch", "1", "--minibatch", "64"]
+    _, agent, rollouts = babyai_batch(flags)
+    agent.update(rollouts)  # once without measuring
+    return agent, rollouts
 
 
 def update_seconds(zero_stage: int) -> float:
