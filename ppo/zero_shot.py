@@ -13,8 +13,9 @@ import json
 import random
 import re
 from collections import Counter
-from itertools import accumulate
 from pathlib import Path
+
+from storage.dialogue import action_token
 
 SAMPLE = 500  # thoughts; all of them where there are fewer
 REPEATS = 3  # turns in a row with the same action and the same sight
@@ -47,7 +48,7 @@ class Transcript:
     def add(self, n: int, response, step) -> None:
         """A turn of environment n: the engine's Response and the environment's Step."""
         self.thoughts.append(thought(response.text, step.action_at))
-        self.lengths.append(thought_tokens(response, step.action_at))
+        self.lengths.append(action_token(response.pieces, response.text, step.action_at))
         self.valid += step.valid
         self.episodes += step.done
         if not step.fault:
@@ -81,12 +82,6 @@ class Transcript:
 def thought(text: str, action_at: int) -> str:
     """What is said before the ACTION marker, in one line and without the word THINK."""
     return " ".join(re.sub(r"^\W*think\W*", "", text[:action_at], flags=re.I).split())
-
-
-def thought_tokens(response, action_at: int) -> int:
-    """Tokens before the one in which the ACTION marker begins; all of them without a marker."""
-    ends = accumulate(map(len, response.pieces))
-    return sum(end <= action_at for end in ends)
 
 
 def failures(response, step, streak: int) -> list[str]:

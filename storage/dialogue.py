@@ -138,9 +138,11 @@ def bounds(episodes: list[Episode]) -> dict[str, float]:
     return found
 
 
-def action_token(turn: dict) -> int:
-    """The first token of the ACTION part; the number of tokens if there is none."""
-    ends = accumulate(map(len, turn["tokens"]))
-    tokens = [k for k, end in enumerate(ends) if end > turn["action_at"]]
-    marked = turn["action_at"] < len(turn["response"]) and tokens
-    return tokens[0] if marked else len(turn["tokens"])
+def action_token(pieces: list[str], text: str, action_at: int) -> int:
+    """The token of a response in which its ACTION part begins; their number if there is none.
+
+    pieces: the text of each token, the end-of-turn token's too; action_at: a place in the text
+    """
+    if action_at >= len(text):
+        return len(pieces)
+    return sum(end <= action_at for end in accumulate(map(len, pieces)))

@@ -7,11 +7,11 @@ storage for the next batch.
 """
 
 from collections.abc import Callable
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from storage.dialogue import action_token
 from storage.episodes import Episodes
 from storage.minibatch import micro_batches
 from storage.world import ALONE, World
@@ -244,11 +244,8 @@ class RolloutStorage:
 
     def _action_mask(self, responses, steps) -> Tensor:
         """(E, N, T), True from the token on in which the ACTION marker of a response begins."""
-        starts = []
-        for response, step in zip(responses, steps, strict=True):
-            ends = accumulate(map(len, response.pieces))
-            at = step.action_at if step.action_at < len(response.text) else 10**9  # no marker
-            starts.append(next((k for k, end in enumerate(ends) if end > at), 10**9))
+        turns = zip(responses, steps, strict=True)
+        starts = [action_token(r.pieces, r.text, step.action_at) for r, step in turns]
         starts = torch.tensor(starts, device=self.device).view(self.e_len, self.n_env, 1)
         return torch.arange(self.logps.shape[-1], device=self.device) >= starts
 

@@ -59,7 +59,7 @@ def _turn(turn: dict) -> dict:
         "tokens": [shown(piece) for piece in turn["tokens"]],
         # a character may be made of several tokens, and then they do not show it
         "text": "" if tokens.startswith(turn["response"]) else shown(turn["response"]),
-        "split": action_token(turn),
+        "split": action_token(turn["tokens"], turn["response"], turn["action_at"]),
         "action": shown(turn["action"]),
         "fault": shown(turn["fault"]),
     }

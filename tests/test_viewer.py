@@ -110,8 +110,7 @@ def test_a_turn_that_is_lost_counts_as_missing():
 )
 def test_the_token_in_which_the_action_begins(tokens, action_at, split_at):
     response = "".join(tokens).removesuffix("<end>")
-    record = turn(tokens=tokens, response=response, action_at=min(action_at, len(response)))
-    assert action_token(record) == split_at
+    assert action_token(tokens, response, min(action_at, len(response))) == split_at
 
 
 def test_colours_end_where_98_of_100_tokens_are():
