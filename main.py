@@ -96,24 +96,8 @@ def main(args):
     save = lambda state: save_checkpoint(run, state, *keeping)
     batch = (args.n_env, args.token_budget, episodes, device, world)
     logger, timer, stop = Logger(run, start, args.num_updates, world), Timer(), Stop(world)
+    evaluate = partial(play_panel, args, engine, render, world, logger, timer)
     describe(args, run, actor_critic, engine, logger)
-
-    def evaluate(update):
-        n = min(args.n_env, args.eval_episodes)
-        seeds = [PanelSeeds(i, n, args.eval_episodes) for i in world.share(n)]
-        panel_envs = make_envs(args, seeds)
-        panel = Panel(args.eval_episodes, n, Transcript() if args.report else None, world)
-        # the same panel and, for equal n_env, sampling noise in every run
-        engine.reseed(0, first_slot=world.share(n).start)
-        with timer("eval"):
-            collect(panel_envs, start_memories(args, panel_envs), engine, render, panel)
-        panel_envs.close()
-        logger.faults(update, panel_envs.faults)
-        summary = panel.summary() | {"eval/temperature": args.temperature}
-        logger.evaluation(update, summary | engine.stats() | timer.lap())
-        if args.report:
-            title = f"{args.env_name}, {args.model}, {update} updates, T = {args.temperature}"
-            logger.zero_shot(panel.transcript, title)
 
     engine.push_weights(actor_critic)
     if args.eval_only:
@@ -180,6 +164,24 @@ def main(args):
     envs.close()
     world.wait()
     return stop.close()
+
+
+def play_panel(args, engine, render, world, logger, timer, update: int) -> None:
+    """Evaluate: the same episodes and, for equal n_env, the same sampling noise in every run."""
+    n = min(args.n_env, args.eval_episodes)
+    share = world.share(n)
+    envs = make_envs(args, [PanelSeeds(i, n, args.eval_episodes) for i in share])
+    panel = Panel(args.eval_episodes, n, Transcript() if args.report else None, world)
+    engine.reseed(0, first_slot=share.start)
+    with timer("eval"):
+        collect(envs, start_memories(args, envs), engine, render, panel)
+    envs.close()
+    logger.faults(update, envs.faults)
+    summary = panel.summary() | {"eval/temperature": args.temperature}
+    logger.evaluation(update, summary | engine.stats() | timer.lap())
+    if args.report:
+        title = f"{args.env_name}, {args.model}, {update} updates, T = {args.temperature}"
+        logger.zero_shot(panel.transcript, title)
 
 
 def make_actor_critic(args, lm, dtype):
