@@ -37,7 +37,8 @@ EMBEDDED = dict(
 EMBEDDED_FAMILIES = {
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
     "crafter": dict(
-        model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=256, w_epoch=10, eval_episodes=64,
+        model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10,
+        num_updates=30, eval_interval=30, eval_episodes=64,
     ),
 }  # fmt: skip
 

@@ -117,6 +117,12 @@ def test_without_failings_it_gets_on_in_crafter(seed):
     assert easy <= player.env.world.unlocked
 
 
+def test_a_clumsy_crafter_player_walks_on_but_gets_on():
+    turns = play(make("crafter", "crafter", clumsy=1.0, max_steps=60), 1)
+    used = [learnt for _, learnt, said, _ in turns if said.endswith("ACTION: Do")]
+    assert len(used) > 5 and all("ACTION: Move " in learnt for learnt in used)
+
+
 FAMILIES = [("babaisai", task) for task in babaisai.TASKS] + [
     ("crafter", task) for task in crafter.TASKS
 ]
