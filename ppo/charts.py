@@ -122,7 +122,8 @@ def _bar(name: str, e: dict) -> tuple[float, float]:
     """How far the bar of an evaluation reaches down and up."""
     if name == "eval/return":
         return e["eval/return_stderr"], e["eval/return_stderr"]
-    return e[name] - e[f"{name}_low"], e[f"{name}_high"] - e[name]
+    down, up = e[name] - e[f"{name}_low"], e[f"{name}_high"] - e[name]
+    return max(0.0, down), max(0.0, up)  # of 0 and 1 a bound may miss by rounding
 
 
 def _draw_time(figure, runs: list[Run]) -> None:

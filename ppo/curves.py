@@ -12,7 +12,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-NOT_SETTINGS = ("seed", "run_dir", "resume", "override")  # runs of a group may differ in them
+NOT_SETTINGS = "seed run_dir resume override skip_first_eval".split()  # same group, whatever these
 PANEL = "update eval/success eval/success_low eval/success_high eval/return eval/return_stderr"
 
 

@@ -112,7 +112,12 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
     if not args.dry_run:
         path = args.out / f"{args.name}-{args.scale}.md"
         words = [word for name, value in extra.items() for word in typed(name, value)]
-        about = SCALES[args.scale]["about"] + f"; run with {shlex.join(words)}" * bool(words)
+        by = ["python", "-m", "ppo.reproduce", args.name, "--scale", args.scale]
+        by += ["--runs", shown(args.runs.resolve()), "--", *words] if words else []
+        about = (
+            f"{SCALES[args.scale]['about']}. Made by `{shlex.join(by)}`; with --dry-run it "
+            "prints the commands, one for each run"
+        )
         runs = [(run.row, run.seed, read(run.path)) for run in planned]
         write_results(path, table, about, runs)
         print(path)

@@ -81,6 +81,15 @@ def test_evaluations_stand_at_the_turns_trained_so_far(tmp_path):
     assert segment.tolist() == [[24, pytest.approx(0.1)], [24, 0.5]]
 
 
+def test_a_bound_that_misses_by_rounding_is_drawn(tmp_path):
+    full = {"eval/success": 1.0, "eval/success_low": 0.9, "eval/success_high": 1 - 2**-53}
+    run = write_run(tmp_path / "run", evals=[EVALUATION | full])
+    figure = Figure()
+    assert _draw_chart(figure, CHARTS[0], group_runs(read_runs([run], [])))
+    (segment,) = figure.axes[0].containers[0].lines[2][0].get_segments()
+    assert segment.tolist() == [[0, pytest.approx(0.9)], [0, 1.0]]
+
+
 def test_minutes_by_hand():
     # update: total 120 s of which 30 collect, 60 update, 12 score, 6 push -> 12 s are left
     times = {"time/collect": 30, "time/update": 60, "time/score": 12, "time/push": 6}
@@ -100,9 +109,10 @@ def test_minutes_by_hand():
 
 def test_runs_that_differ_in_their_seeds_only_are_one_group(tmp_path):
     same = dict(run_dir="somewhere", resume=None, value_clip=float("inf"))
+    other = dict(run_dir="elsewhere", resume="a1", skip_first_eval=True)
     paths = [
         write_run(tmp_path / "a2", seed=2, **same),
-        write_run(tmp_path / "a1", seed=1, **same | dict(run_dir="elsewhere", resume="a1")),
+        write_run(tmp_path / "a1", seed=1, **same | other),
         write_run(tmp_path / "b1", seed=1, critic_layers=0, **same),
     ]
     groups = group_runs(read_runs(paths, []))
