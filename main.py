@@ -20,16 +20,8 @@ from envs.slot import EnvError
 from envs.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
 from memory.chat import make_render
 from ppo.agent import Agent
-from ppo.checkpoint import (
-    RunError,
-    Stop,
-    choose_run_dir,
-    load_checkpoint,
-    restore,
-    save_checkpoint,
-    snapshot,
-    start_run_dir,
-)
+from ppo.checkpoint import RunError, load_checkpoint, restore, save_checkpoint, snapshot
+from ppo.decoder import choose_dtype
 from ppo.distributed import check_shares, make_stepper, make_world, shard
 from ppo.dry_run import dry_run
 from ppo.engine import make_engine
@@ -37,8 +29,10 @@ from ppo.evaluation import Panel
 from ppo.gae import dual_discount_gae
 from ppo.kl import KLPenalty
 from ppo.logger import Logger, Timer
-from ppo.model import ActorCritic, Reference, choose_dtype
+from ppo.model import ActorCritic, Reference
 from ppo.pretrained import load_lm
+from ppo.run_dir import choose_run_dir, start_run_dir
+from ppo.stop import Stop
 from ppo.warmup import warm_up_critic
 from ppo.zero_shot import Transcript
 from storage.episodes import Episodes

@@ -20,8 +20,8 @@ from types import SimpleNamespace
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+import ppo.decoder
 import ppo.memory_estimate
-import ppo.model
 from ppo.agent import Agent
 from ppo.engine import Response
 from ppo.gae import dual_discount_gae
@@ -97,7 +97,7 @@ def measure(
     vocab: int = 4096, n_layers: int = 12, tied: bool = False, **changes
 ) -> dict[str, float]:
     """Measured and estimated bytes, in this process."""
-    ppo.model.LOGITS_PER_CHUNK = ppo.memory_estimate.LOGITS_PER_CHUNK = CHUNK
+    ppo.decoder.LOGITS_PER_CHUNK = ppo.memory_estimate.LOGITS_PER_CHUNK = CHUNK
     cuda = torch.cuda.is_available()
     setting = Setting(1, PROMPT + RESPONSE, PROMPT, RESPONSE, n_env=1, cuda=cuda)
     setting = replace(setting, **changes)

@@ -177,17 +177,17 @@ def bench_score() -> None:
 PEAK = """
 import sys, torch
 from types import SimpleNamespace
-from ppo import model
+from ppo import decoder
 from benchmarks.run import peak_bytes
 chunked, tokens, V, D = sys.argv[1] == "chunked", 4096, 151_936, 64
 head = torch.nn.Linear(D, V, bias=False)
 lm = SimpleNamespace(lm_head=head, config=SimpleNamespace(vocab_size=V))
 if not chunked:
-    model.LOGITS_PER_CHUNK = 2**62
+    decoder.LOGITS_PER_CHUNK = 2**62
 hidden = torch.randn(tokens, D, requires_grad=True)
 head.weight.grad = torch.zeros_like(head.weight)
 before = peak_bytes()
-logps, _ = model.token_logps(lm, hidden, torch.randint(V, (tokens,)), 1.0)
+logps, _ = decoder.token_logps(lm, hidden, torch.randint(V, (tokens,)), 1.0)
 logps.sum().backward()
 print(peak_bytes() - before)
 """

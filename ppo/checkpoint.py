@@ -1,4 +1,4 @@
-"""The run directory: args.json, checkpoints/ (the whole state of training) and model/.
+"""Checkpoints of a run: the whole state of training, and model/.
 
 A checkpoint is a folder `update-NNNNNN` with state.pt, what DeepSpeed writes where it shards, and
 SHA256SUMS (`sha256sum -c` checks it). It is written aside, synced and renamed, so whatever
@@ -7,87 +7,21 @@ executed. Of many ranks the first writes; they share the directory. Environments
 played again: for equal seeds and responses they do the same.
 """
 
-import argparse
 import hashlib
-import json
 import os
-import platform
 import shutil
-import signal
-import subprocess
-import time
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 
+from ppo.run_dir import logs
 from storage.world import ALONE, World
-
-LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl, cut back by a resume
-PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "crafter", "numpy", "vllm")
 
 
 class RunError(RuntimeError):
     """The run cannot go on; its message says all, and what is saved is whole."""
-
-
-# ---- the directory ------------------------------------------------------------------------------
-
-
-def choose_run_dir(args: argparse.Namespace, world: World) -> Path:
-    """--run-dir or a new name; ValueError if it holds something and is not resumed."""
-    name = f"{args.env_name.replace(':', '.')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    run = world.first(args.run_dir or Path("runs") / name)
-    if args.resume is None and run.exists() and (not run.is_dir() or any(run.iterdir())):
-        raise ValueError(
-            f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir"
-        )
-    return run
-
-
-def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, world: World) -> None:
-    """Create the directory and write args.json, on the first rank; of a resumed run, cut the logs
-    back to where they were at its checkpoint (None: it has none yet). ValueError: it cannot be
-    written, or a log is shorter than it was, and then nothing is cut."""
-    world.wait()  # until all have seen what was there
-    if world.rank:
-        return
-    if args.resume and not args.eval_only:
-        cut_back(run, saved["logs"] if saved else {})
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        if args.resume is None or args.override:
-            about = json.dumps(describe_run(args), indent=1, default=str)
-            (run / "args.json").write_text(about + "\n")
-    except OSError as error:
-        raise ValueError(f"cannot write to {run}: {error.strerror}") from error
-
-
-def describe_run(args: argparse.Namespace) -> dict:
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            pass
-    return {"args": vars(args), "git": git_commit(), "versions": versions}
-
-
-def git_commit() -> str | None:
-    """Of this code, with -dirty where it was edited since; None outside a checkout."""
-    words = "describe --always --dirty --abbrev=40 --exclude=*".split()
-    try:
-        git = subprocess.run(
-            ["git", "-C", Path(__file__).parent, *words], capture_output=True, text=True
-        )
-    except OSError:
-        return None
-    return git.stdout.strip() or None
-
-
-# ---- checkpoints --------------------------------------------------------------------------------
 
 
 def snapshot(run: Path, update: int, parts: dict) -> dict:
@@ -156,18 +90,6 @@ def restore(run: Path, state: dict | None, parts: dict) -> int:
             ) from error
     torch.set_rng_state(state["random"])
     return state["update"]
-
-
-def cut_back(run: Path, sizes: dict[str, int]) -> None:
-    for path in logs(run):
-        if path.stat().st_size < sizes.get(path.name, 0):
-            raise ValueError(f"--resume {run}: {path} is shorter than it was at the checkpoint")
-    for path in logs(run):
-        os.truncate(path, sizes.get(path.name, 0))
-
-
-def logs(run: Path) -> list[Path]:
-    return [path for name in LOGS if (path := run / f"{name}.jsonl").exists()]
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -244,34 +166,3 @@ def sha256(path: Path) -> str:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
-
-
-# ---- signals ------------------------------------------------------------------------------------
-
-
-class Stop:
-    """SIGTERM and SIGINT ask the loop to save and end (`asked`); a second SIGINT ends it."""
-
-    def __init__(self, world: World = ALONE):
-        self.asked, self.world = None, world
-        self.before = {
-            number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)
-        }
-
-    def _ask(self, number: int, frame) -> None:
-        self.asked = signal.Signals(number)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        said = f"{self.asked.name}: this phase is finished, then all is saved; Ctrl-C exits at once"
-        os.write(2, f"\n{said}\n".encode())  # the loop may be in the middle of a print
-
-    def now(self) -> bool:
-        """Whether a rank was asked; `asked` then is the signal on all of them."""
-        asked = [signal for signal in self.world.gather([self.asked]) if signal]
-        self.asked = asked[0] if asked else None
-        return self.asked is not None
-
-    def close(self) -> int:
-        """Give the signals back; returns the exit code of a run that they ended or did not."""
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-        return 128 + self.asked if self.asked else 0

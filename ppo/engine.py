@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from ppo.model import precision
+from ppo.decoder import precision
 
 
 @dataclass(frozen=True)

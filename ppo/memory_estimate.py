@@ -12,8 +12,8 @@ Not in it: CUDA's context and libraries (about 1 GB), fragmentation, and the tur
 
 from math import ceil
 
+from ppo.decoder import LOGITS_PER_CHUNK
 from ppo.memory_setting import FP32, Setting, Shape
-from ppo.model import LOGITS_PER_CHUNK
 
 BUCKET = 5 * 10**8  # numbers: DeepSpeed's reduce_bucket_size
 LIVE = 10**9  # numbers: DeepSpeed's stage3_max_live_parameters, gathered at a time

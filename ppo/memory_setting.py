@@ -12,7 +12,7 @@ from textwrap import shorten
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ppo.model import choose_dtype
+from ppo.decoder import choose_dtype
 
 FP32 = 4  # bytes
 

@@ -28,7 +28,7 @@ from transformers import (
 from envs.text_env import Observation, Step
 from memory.chat import make_render
 from memory.window import WindowMemory
-from ppo.model import response_logps
+from ppo.decoder import response_logps
 from ppo.players import PLAYERS
 from storage.minibatch import micro_batches
 

@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from benchmarks import memory as benchmark
 from ppo import memory_estimate
+from ppo.decoder import embed, precision
 from ppo.memory_estimate import estimate
 from ppo.memory_setting import Setting, shape_of
-from ppo.model import embed, precision
 
 # V = 10, D = 4, F = 6, two heads of 2 (Q = 4) on one of keys and values (K = 2), L = 3, tied:
 # q 4x4 + 4, k and v 4x2 + 2, o 4x4, three of 4x6, two norms of 4: 20 + 20 + 16 + 72 + 8 = 136
@@ -195,7 +195,7 @@ def note(tensor, saved):
 )
 def test_the_peak_of_an_update_is_the_allocators(changes, vocab, tied, monkeypatch, tmp_path):
     """Measured: 1.00 to 1.02 of it. The rest is what no term speaks of."""
-    monkeypatch.setattr("ppo.model.LOGITS_PER_CHUNK", 2**18)
+    monkeypatch.setattr("ppo.decoder.LOGITS_PER_CHUNK", 2**18)
     monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 2**18)
     monkeypatch.setattr(benchmark, "TURNS", 8)
     setting = replace(SETTING, tokens=128, prompt_limit=32, response_limit=32, **changes)

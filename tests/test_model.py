@@ -6,8 +6,9 @@ from conftest import make_lm
 from torch.testing import assert_close
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from ppo import model
-from ppo.model import ActorCritic, Reference, check_decoder
+from ppo import decoder
+from ppo.decoder import check_decoder
+from ppo.model import ActorCritic, Reference
 
 PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
 
@@ -98,7 +99,7 @@ def test_chunks_give_the_same_numbers_and_gradients(lm, monkeypatch):
     ids, mask = batch((PROMPT, RESPONSE), (PROMPT, RESPONSE * 3))
     results = []
     for entries in (2**25, 260 * 2):  # all at once; two tokens at a time
-        monkeypatch.setattr(model, "LOGITS_PER_CHUNK", entries)
+        monkeypatch.setattr(decoder, "LOGITS_PER_CHUNK", entries)
         lm.zero_grad(set_to_none=True)
         scores = ActorCritic(lm, 0, temperature=1.0)(ids, mask, entropy_grad=True)
         (scores.logps + scores.entropies).sum().backward()
