@@ -17,8 +17,9 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.baba_game import TOKENS
 from envs.baba_levels import generate
-from envs.babaisai import SYSTEM, TASKS, TOKENS, BabaIsAI, Level
+from envs.babaisai import SYSTEM, TASKS, BabaIsAI, Level
 
 ACTIONS = ("idle", "up", "right", "down", "left")
 DATA = Path(__file__).parent / "data"

@@ -10,7 +10,8 @@ import heapq
 import itertools
 
 from envs.actions import FAMILIES
-from envs.babaisai import NOUNS, PROPERTIES, SYSTEM, BabaIsAI, Level
+from envs.baba_game import NOUNS, PROPERTIES, Level
+from envs.babaisai import SYSTEM, BabaIsAI
 
 # noise: share of random actions; shy: share of the turns in front of what wins at which it waits;
 # straight: of the turns at which it ignores that a rule has to be changed first. stray: share of

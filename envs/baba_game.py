@@ -1,0 +1,215 @@
+"""The game of BabaIsAI: cells hold stacks of things, three text blocks in a row make a rule.
+
+The player moves everything that IS YOU. `Level.text` is what the agent reads, `draw` a picture.
+"""
+
+import functools
+
+import numpy as np
+
+MAX_STEPS = 100
+NOUNS = ("baba", "wall", "ball", "key", "door")
+PROPERTIES = ("you", "stop", "win", "lose", "push")
+TOKENS = {"", "#", "is", "obj:baba", "obj:wall"}
+TOKENS |= {f"noun:{noun}" for noun in NOUNS} | {f"prop:{prop}" for prop in PROPERTIES}
+TOKENS |= {f"obj:{noun}:{colour}" for noun in NOUNS[2:] for colour in ("red", "blue", "green")}
+
+
+class Thing:
+    """An object, a text block, the border or the bare ground. Look-alikes are different things.
+
+    token: "obj:baba", "obj:key:red", "noun:key", "is", "prop:win", "#" (border), "" (ground)
+    noun: what an object is, "" for anything that is not an object
+    word: what a text block says, "" for anything that is not text
+    label: its name in the observation; "" if it is never listed
+    """
+
+    __slots__ = ("token", "noun", "word", "is_noun", "label")
+
+    def __init__(self, token: str):
+        if token not in TOKENS:
+            raise ValueError(f"unknown token {token!r}; choices: {', '.join(sorted(TOKENS))}")
+        kind, _, name = token.partition(":")
+        self.token = token
+        self.noun = name.split(":")[0] if kind == "obj" else ""
+        self.word = "is" if kind == "is" else name if kind in ("noun", "prop") else ""
+        self.is_noun = kind == "noun"
+        self.label = f"rule `{self.word}`" if self.word else self.noun.replace("baba", "")
+
+
+GROUND = Thing("")
+NEW_OBJECT = {"ball": "obj:ball:blue", "key": "obj:key:green", "door": "obj:door:red"}
+
+
+class Level:
+    """The game. A cell is an index y * width + x; the outer cells are a solid border.
+
+    tops: what is seen of every cell; only that moves, blocks, wins or is read
+    below: what it hides, from the bottom up; starts with the ground
+    you: the cell that positions are told from, or None when nothing visible is YOU
+    """
+
+    def __init__(self, width: int, height: int):
+        self.width = width
+        self.height = height
+        self.steps = 0
+        self.max_steps = MAX_STEPS
+        self.tops = [GROUND] * (width * height)
+        self.below = [[] for _ in self.tops]
+        for cell in range(len(self.tops)):
+            if cell % width in (0, width - 1) or cell // width in (0, height - 1):
+                self._put(cell, Thing("#"))
+
+    @classmethod
+    def from_cells(cls, width: int, height: int, cells: list) -> "Level":
+        """cells: [x, y, stack] for every non-empty cell inside; a stack lists tokens bottom up."""
+        level = cls(width, height)
+        for x, y, stack in cells:
+            for token in stack:
+                level._put(y * width + x, Thing(token))
+        level._read_rules()
+        level._find_you()
+        return level
+
+    def cells(self) -> list:
+        cells = []
+        for cell, top in enumerate(self.tops):
+            if top is not GROUND and top.token != "#":
+                stack = [thing.token for thing in [*self.below[cell][1:], top]]
+                cells.append([cell % self.width, cell // self.width, stack])
+        return cells
+
+    def rules(self) -> list:
+        return [[subject, "is", predicate] for subject, predicate in self._rules]
+
+    def step(self, action: str) -> tuple[float, bool]:
+        """Take idle, up, right, down or left; return reward and done.
+
+        Reward: 1 - 0.9 steps / max_steps for a win, -1 for a loss, else 0.
+        """
+        self.steps += 1
+        if action != "idle":
+            met = self._move_you(action)
+            won, lost = met.noun in self._nouns["win"], met.noun in self._nouns["lose"]
+            self._read_rules()
+            self._transform()
+            self._find_you()
+            if won:
+                return 1 - 0.9 * self.steps / self.max_steps, True
+            if lost:
+                return -1.0, True
+        return 0.0, self.steps >= self.max_steps
+
+    def _move_you(self, action: str) -> Thing:
+        """Move all that is YOU, row by row; return what the last of them met.
+
+        A mover that lands on a cell further on covers what is there, which then stays.
+        """
+        by = {"up": -self.width, "right": 1, "down": self.width, "left": -1}[action]
+        you = self._nouns["you"]
+        met, moved = GROUND, set()
+        for cell, thing in enumerate(self.tops):  # tops change on the way, and this sees it
+            if thing.noun in you and thing not in moved:
+                met = self._move(cell, by, moved)
+        return met
+
+    def _move(self, cell: int, by: int, moved: set[Thing]) -> Thing:
+        """Move the top of a cell, pushing what is in the way; return what it met.
+
+        That is what it steps onto, or itself if it could not move: bumping into something with
+        `baba is you` and `baba is win` wins.
+        """
+        mover, goal = self.tops[cell], cell + by
+        if self.tops[goal].word or self.tops[goal].noun in self._nouns["push"]:
+            self._move(goal, by, moved)
+        met = self.tops[goal]
+        if met is not GROUND and (not met.noun or met.noun in self._nouns["stop"]):
+            return mover
+        self._put(goal, self._take(cell))
+        moved.add(mover)
+        return met
+
+    def _put(self, cell: int, thing: Thing) -> None:
+        self.below[cell].append(self.tops[cell])
+        self.tops[cell] = thing
+
+    def _take(self, cell: int) -> Thing:
+        thing = self.tops[cell]
+        self.tops[cell] = self.below[cell].pop()
+        return thing
+
+    def _read_rules(self) -> None:
+        """Find noun-is-noun and noun-is-property, at each `is` across first, then down."""
+        tops = self.tops
+        self._rules = []  # (subject, predicate)
+        self._nouns = {prop: set() for prop in PROPERTIES}  # which nouns are YOU, STOP, ...
+        for cell, thing in enumerate(tops):
+            if thing.word == "is":
+                for by in (1, self.width):
+                    subject, predicate = tops[cell - by], tops[cell + by]
+                    if subject.is_noun and predicate.word not in ("", "is"):
+                        self._rules.append((subject.word, predicate.word))
+                        if not predicate.is_noun:
+                            self._nouns[predicate.word].add(subject.word)
+
+    def _transform(self) -> None:
+        """noun1 is noun2: put a new noun2 on every noun1 in sight. The old one stays below."""
+        for subject, noun in self._rules:
+            if noun in NOUNS:
+                for cell, thing in enumerate(self.tops):
+                    if thing.noun == subject:
+                        self._put(cell, Thing(NEW_OBJECT.get(noun, f"obj:{noun}")))
+
+    def _find_you(self) -> None:
+        """The first object in sight of the last YOU rule; others do not count here."""
+        you = [subject for subject, predicate in self._rules if predicate == "you"][-1:]
+        self.you = next((cell for cell, thing in enumerate(self.tops) if thing.noun in you), None)
+
+    def text(self) -> str:
+        """The observation: rules with properties, then what is seen and where, row by row."""
+        rules = [f"{subject} is {word}" for subject, word in self._rules if word in PROPERTIES]
+        head = "Active rules:\n" + "\n".join(rules) + "\n\n"
+        if self.you is None:
+            return head + "Nothing on the map is YOU any more. You have lost."
+        width, (y, x) = self.width, divmod(self.you, self.width)
+        lines = [
+            _line(thing.label, cell % width - x, cell // width - y)
+            for cell, thing in enumerate(self.tops)
+            if thing.label
+        ]
+        return head + "Objects on the map:\n" + "\n".join(lines)
+
+
+@functools.cache
+def _line(label: str, dx: int, dy: int) -> str:
+    """A name and a position. What lies at (0, 0) is an empty line, as in the benchmark."""
+    across = f"{_steps(dx)} to the {'right' if dx > 0 else 'left'}" if dx else ""
+    along = f"{_steps(dy)} {'down' if dy > 0 else 'up'}" if dy else ""
+    position = " and ".join(part for part in (across, along) if part)
+    return f"{label} {position}" if position else ""
+
+
+def _steps(offset: int) -> str:
+    """The benchmark's plural: never to the left or up ("2 steps down", but "2 step up")."""
+    return f"{abs(offset)} {'steps' if offset > 1 else 'step'}"
+
+
+TILE = 32  # pixels
+COLOURS = {"#": "dimgray", "obj:baba": "palevioletred", "obj:wall": "sienna"}
+
+
+def draw(level: Level) -> np.ndarray:
+    """A picture, (height, width, 3) uint8: objects are filled squares, text blocks are framed."""
+    from PIL import Image, ImageDraw
+
+    image = Image.new("RGB", (level.width * TILE, level.height * TILE))
+    pen = ImageDraw.Draw(image)
+    for cell, thing in enumerate(level.tops):
+        x, y = cell % level.width * TILE, cell // level.width * TILE
+        square = (x + 1, y + 1, x + TILE - 2, y + TILE - 2)
+        if thing.word:
+            pen.rectangle(square, outline="white")
+        elif thing is not GROUND:
+            pen.rectangle(square, fill=COLOURS.get(thing.token, thing.token.split(":")[-1]))
+        pen.text((x + 4, y + 9), thing.word or thing.noun, fill="white")
+    return np.array(image)
