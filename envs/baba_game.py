@@ -91,7 +91,8 @@ class Level:
         if action != "idle":
             met = self._move_you(action)
             won, lost = met.noun in self._nouns["win"], met.noun in self._nouns["lose"]
-            self._read_rules()
+            if self._text_moved:
+                self._read_rules()
             self._transform()
             self._find_you()
             if won:
@@ -130,17 +131,21 @@ class Level:
         return met
 
     def _put(self, cell: int, thing: Thing) -> None:
+        if thing.word or self.tops[cell].word:
+            self._text_moved = True
         self.below[cell].append(self.tops[cell])
         self.tops[cell] = thing
 
     def _take(self, cell: int) -> Thing:
         thing = self.tops[cell]
         self.tops[cell] = self.below[cell].pop()
+        if thing.word or self.tops[cell].word:
+            self._text_moved = True
         return thing
 
     def _read_rules(self) -> None:
         """Find noun-is-noun and noun-is-property, at each `is` across first, then down."""
-        tops = self.tops
+        tops, self._text_moved = self.tops, False
         self._rules = []  # (subject, predicate)
         self._nouns = {prop: set() for prop in PROPERTIES}  # which nouns are YOU, STOP, ...
         for cell, thing in enumerate(tops):
