@@ -26,6 +26,7 @@ from ppo.results import final_evaluation, write_results
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs" / "reproduce"
+SEEDS = [1, 2, 3]
 THREADS = "OMP_NUM_THREADS"  # of the embedded models one is fastest
 
 
@@ -57,7 +58,7 @@ def get_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("name", choices=TABLES)
     parser.add_argument("--scale", choices=SCALES, default="embedded", help="of the models")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, do nothing")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of training")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="of training")
     parser.add_argument("--only", nargs="+", default=[], help="run these: parts of names of runs")
     parser.add_argument("--runs", type=Path, default=RUNS, help="where the runs go")
     parser.add_argument("--out", type=Path, help="for the table; docs/results, or else --runs")
@@ -111,17 +112,21 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
             break
     if not args.dry_run:
         path = args.out / f"{args.name}-{args.scale}.md"
-        words = [word for name, value in extra.items() for word in typed(name, value)]
-        by = ["python", "-m", "ppo.reproduce", args.name, "--scale", args.scale]
-        by += ["--runs", shown(args.runs.resolve()), "--", *words] if words else []
-        about = (
-            f"{SCALES[args.scale]['about']}. Made by `{shlex.join(by)}`; with --dry-run it "
-            "prints the commands, one for each run"
-        )
+        about = f"{SCALES[args.scale]['about']}. {made_by(args, extra)}"
         runs = [(run.row, run.seed, read(run.path)) for run in planned]
         write_results(path, table, about, runs)
         print(path)
     return code
+
+
+def made_by(args: argparse.Namespace, extra: dict) -> str:
+    words = ["python", "-m", "ppo.reproduce", args.name, "--scale", args.scale]
+    if args.seeds != SEEDS:
+        words += ["--seeds", *map(str, args.seeds)]
+    if extra:
+        words += ["--runs", shown(args.runs.resolve()), "--"]
+        words += [word for name, value in extra.items() for word in typed(name, value)]
+    return f"Made by `{shlex.join(words)}`; with --dry-run it prints the commands of the runs"
 
 
 def plan(args: argparse.Namespace, table: dict, extra: dict) -> list[Planned]:
