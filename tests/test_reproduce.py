@@ -266,8 +266,8 @@ def test_an_interrupted_table_goes_on_and_is_written(tmp_path):
     assert (run / "metrics.jsonl").read_text().count("\n") == 6
     cells = rows_of(table.read_text())["babyai-goto"]
     assert (cells["updates"], cells["episodes"], cells["seeds"]) == ("6", "2", "1")
-    command = f"`python -m ppo.reproduce table3 --scale embedded --seeds 1 --runs {tmp_path}"
-    assert command in table.read_text() and "-- --n-env 2" in table.read_text()
+    words = f"`python -m ppo.reproduce table3 --scale embedded --seeds 1 --runs {tmp_path}"
+    assert words in table.read_text() and "-- --n-env 2" in table.read_text()
 
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     said, _ = start().communicate()
