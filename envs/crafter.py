@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import crafter
 import numpy as np
 from crafter import worldgen
+from gymnasium.utils.seeding import np_random
 
 from envs import crafter_text
 from envs.simplex import NoiseTable
@@ -34,11 +35,24 @@ class Crafter(TextEnv):
     ):
         limit = 2000 if max_episode_steps is None else max_episode_steps
         super().__init__(limit, binary_reward, format_penalty)
-        self.world = World()
+        self.world, self.spare = World(), None
+        self.prepared: int | None = None  # the seed of the spare world, if it is yet to be played
         self._long_term = ""
 
+    def prepare(self, seed: int) -> None:
+        """Make the world of reset(seed=seed) in advance, for it takes a quarter of a second."""
+        self.spare, self.prepared = self.spare or World(), None
+        drawn = world_seed(np_random(seed)[0])
+        self.spare.begin(drawn)
+        self.prepared = drawn
+
     def _start(self) -> str:
-        self.world.begin(int(self.np_random.integers(2**31 - 1)))
+        seed = world_seed(self.np_random)
+        if seed == self.prepared:
+            self.world, self.spare = self.spare, self.world
+        else:
+            self.world.begin(seed)
+        self.prepared = None
         self.world.step(RAW["Noop"])  # as in the paper's runs: the first text follows a Noop
         return self._describe()
 
@@ -78,6 +92,10 @@ class Crafter(TextEnv):
 
     def render(self) -> np.ndarray:
         return self.world.picture()
+
+
+def world_seed(generator: np.random.Generator) -> int:
+    return int(generator.integers(2**31 - 1))
 
 
 class World(crafter.Env):

@@ -60,11 +60,13 @@ class Seat:
         responses: Iterable[str] = (),
     ):
         self.i, self.seeds, self.log = i, islice(seeds, episode, None), log
+        self.following = next(self.seeds, None)  # of the episode after this one
         self.false_starts = 0  # episodes in a row that failed in the reset or in the first turn
         self._begin(episode, responses)
 
     def _begin(self, episode: int, responses: Iterable[str]) -> None:
-        self.episode, self.seed = episode, next(self.seeds, None)
+        self.episode = episode
+        self.seed, self.following = self.following, next(self.seeds, None)
         self.responses, self.live = list(responses), False
         self.observation: Observation | None = None
 
@@ -129,7 +131,7 @@ class Seat:
         """Reset the environment and let it take the turns so far: (first, Steps)."""
         while True:
             try:
-                first, steps = (yield "reset", self.seed), []
+                first, steps = (yield "reset", self.seed, self.following), []
                 for number, response in enumerate(self.responses, start=1):
                     steps.append(self._placed((yield "step", response), number))
                 break

@@ -31,6 +31,7 @@ class Slot:
 
     def __init__(self, make: Callable):
         self.make, self.env, self.failed = make, make(), False
+        self.following: int | None = None  # the seed of the next episode, until it is prepared
 
     def call(self, method: str, *args):
         """The method's answer, or what went wrong in it as a Fault."""
@@ -40,11 +41,19 @@ class Slot:
             self.failed = True
             return Fault(repr(error)[:1000], traceback.format_exc())
 
-    def reset(self, seed: int) -> Observation:
+    def reset(self, seed: int, following: int | None = None) -> Observation:
         if self.failed:  # nobody knows what state it is in
             self.close()
             self.env, self.failed = self.make(), False
+        self.following = following
         return _observation(*self.env.reset(seed=seed))
+
+    def prepare(self) -> None:
+        """When there is nothing else to do: what the next reset will need, where that is costly."""
+        seed, self.following = self.following, None
+        if seed is not None and hasattr(self.env, "prepare"):
+            with contextlib.suppress(Exception):  # the reset will say it
+                self.env.prepare(seed)
 
     def step(self, response: str) -> Step:
         text, reward, terminated, truncated, info = self.env.step(response)

@@ -147,10 +147,20 @@ def _work(connection: Connection, make: Callable, owned: list[int], parent: int)
         message = f"{name_of(make)}: {error!r}\n{traceback.format_exc()}"
         return connection.send((START, EnvError(message)))
     connection.send((START, None))
-    for i, method, args in iter(inbox.get, None):
+    while (request := _next(inbox, slots)) is not None:
+        i, method, args = request
         connection.send((i, slots[i].call(method, *args)))
     for slot in slots.values():
         slot.close()
+
+
+def _next(inbox: queue.SimpleQueue, slots: dict[int, Slot]):
+    """The next request; until it comes, environments prepare their next episodes."""
+    for slot in slots.values():
+        if not inbox.empty():
+            break
+        slot.prepare()
+    return inbox.get()
 
 
 def _die_with(parent: int) -> None:

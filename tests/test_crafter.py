@@ -293,6 +293,17 @@ def test_equal_seeds_give_equal_episodes_in_any_process():
     assert trajectory(turns=3)[0] != trajectory(seed=2, turns=3)[0]
 
 
+def test_a_world_that_is_made_in_advance_is_the_same(monkeypatch):
+    plain, ahead = Crafter(), Crafter()
+    ahead.reset(seed=1)
+    ahead.prepare(3)
+    assert ahead.reset(seed=5) == plain.reset(seed=5)  # one that was made for nothing
+    ahead.prepare(7)
+    expected = [plain.reset(seed=7), *(plain.step("ACTION: Move West") for _ in range(20))]
+    monkeypatch.setattr(World, "begin", lambda *_: pytest.fail("it was made again"))
+    assert [ahead.reset(seed=7), *(ahead.step("ACTION: Move West") for _ in range(20))] == expected
+
+
 def test_rendering_does_not_change_the_episode():
     digest, dark = trajectory(render=True)
     assert dark > 50

@@ -1,6 +1,7 @@
 """The pool of environments: order, seeds, episodes in a row, workers, and what goes wrong."""
 
 import multiprocessing
+import queue
 import signal
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from small_envs import Dice, broken
 
 from envs import make_env
+from envs.slot import Slot
 from envs.vec_env import EpisodeSeeds, PanelSeeds
+from envs.worker import _next
 
 PATH = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 BOTH = pytest.mark.parametrize("workers", [0, 2])
@@ -37,6 +40,29 @@ def play(vec_env, sent: dict[int, list[str]]) -> dict[int, list]:
             if left[i]:
                 vec_env.send(i, left[i].pop(0))
     return steps
+
+
+def test_a_worker_without_requests_prepares_the_next_episodes():
+    inbox, prepared = queue.SimpleQueue(), []
+
+    class Env:
+        def prepare(self, seed):
+            prepared.append(seed)
+            inbox.put("request")  # it comes while the first environment prepares
+
+    slots = {0: Slot(Env), 1: Slot(Env)}
+    slots[0].following, slots[1].following = 5, 7
+    assert _next(inbox, slots) == "request" and prepared == [5]
+    assert _next(inbox, slots) == "request" and prepared == [5, 7]
+
+
+def test_environments_know_the_seed_of_their_next_episode(pool):
+    vec_env, _ = start(pool, 2, workers=0)
+    for i, slot in enumerate(vec_env.slots):
+        assert slot.following == next(islice(EpisodeSeeds(0, 0, i), 1, None))
+    panel = pool(Dice, [PanelSeeds(i, 2, episodes=3) for i in range(2)], 0)
+    panel.reset()
+    assert [slot.following for slot in panel.slots] == [5, None]  # episodes 0 and 2; 1
 
 
 @BOTH
@@ -121,6 +147,7 @@ SCRIPT = """
 import sys, wave
 sys.path[:0] = {path!r}
 from small_envs import Modules
+from envs.slot import Slot
 from envs.vec_env import EpisodeSeeds, VecEnv
 vec_env = VecEnv(Modules, [EpisodeSeeds(0, 0, 0)], workers=1)
 print(vec_env.reset()[0].text)
@@ -212,6 +239,7 @@ ORPHANS = """
 import os, signal, sys
 sys.path[:0] = {path!r}
 from small_envs import Dice
+from envs.slot import Slot
 from envs.vec_env import EpisodeSeeds, VecEnv
 vec_env = VecEnv(Dice, [EpisodeSeeds(0, 0, i) for i in range(2)], workers=2)
 vec_env.reset()
