@@ -52,7 +52,7 @@ class Slot:
         """When there is nothing else to do: what the next reset will need, where that is costly."""
         seed, self.following = self.following, None
         if seed is not None and hasattr(self.env, "prepare"):
-            with contextlib.suppress(Exception):  # the reset will say it
+            with contextlib.suppress(Exception, SystemExit):  # as in `call`; the reset will say it
                 self.env.prepare(seed)
 
     def step(self, response: str) -> Step:
