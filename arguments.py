@@ -34,6 +34,7 @@ EMBEDDED = dict(
     w_iter=6, w_lr=5e-4, w_fraction=0.2, critic_layers=1, response_limit=32,
     eval_interval=20,
 )  # fmt: skip
+LORA_LR = 1e-4  # at least: adapters start at zero, and bf16 rounds smaller merged updates away
 EMBEDDED_FAMILIES = {
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
     "crafter": dict(
@@ -85,9 +86,10 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--num-updates", type=int, help="PPO updates")
     group("--critic-layers", type=int, help="that the critic copies, k; 0: a head")
     group("--value-grad-trunk", action="store_true", help="value loss moves trunk")
-    group("--lr", type=float, help="learning rate of the actor")
+    group("--lr", type=float, help="learning rate of the actor, or of its adapters")
     group("--critic-lr", type=float, help="learning rate of branch and head")
-    group("--lr-schedule", choices=["constant", "linear"], default="constant")
+    group("--lr-schedule", choices=["constant", "linear"], default="constant",
+          help="linear: to 0 at the last update")  # fmt: skip
     group("--ppo-epoch", type=int, help="passes over a batch")
     group("--minibatch", type=int, help="turns per optimizer step")
     group("--token-budget", type=int, help="padded tokens per forward pass")
@@ -131,10 +133,10 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         saved = saved_args(known.resume) if known.resume else {}
         parser.set_defaults(**(defaults(known) | saved))
         args = parser.parse_args(argv)
+        refuse_changes(args, saved)
         check(args)
         if args.memory == "full" and known.memory_length is not None:
             raise ValueError("--memory full shows every turn; leave --memory-length out")
-        refuse_changes(args, saved)
     except ValueError as error:
         parser.error(str(error))
     return args
@@ -150,6 +152,8 @@ def defaults(known: argparse.Namespace) -> dict:
         embedded = not torch.cuda.is_available()
     if embedded:
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
+    if known.lora_rank:
+        chosen |= dict(lr=max(chosen["lr"], LORA_LR))
     turns = (known.n_env or chosen["n_env"]) * (known.e_len or chosen["e_len"])
     return chosen | dict(minibatch=min(chosen["minibatch"], turns))
 
@@ -243,6 +247,12 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--offload-optimizer needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:
         raise ValueError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
+    if args.kl_target is not None and args.kl_horizon < args.n_env * args.e_len:
+        raise ValueError(f"--kl-horizon {args.kl_horizon} is less than one batch: {turns}")
+    if args.override and not args.resume:
+        raise ValueError("--override is about a run that goes on: it goes with --resume")
+    if args.skip_first_eval and args.eval_only:
+        raise ValueError("--eval-only is the evaluation that --skip-first-eval leaves out")
 
 
 class OneLineParser(argparse.ArgumentParser):

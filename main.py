@@ -68,15 +68,15 @@ def main(args):
     world = make_world(args.zero_stage)
     check_shares(args, world)
     run = choose_run_dir(args, world)
+    estimator = make_estimator(args)
     torch.manual_seed(args.seed)
     device, dtype = world.device, choose_dtype(args.dtype, world.device)
     lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
     actor_critic = make_actor_critic(args, lm, dtype).to(device)
-    reference = make_reference(args, lm, dtype)
+    reference = None if args.eval_only else make_reference(args, lm, dtype)
     render = make_render(tokenizer, args.prompt_limit)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
-    estimator, episodes = make_estimator(args), Episodes(args.n_env)
-    agent = make_agent(args, actor_critic, world)
+    agent, episodes = make_agent(args, actor_critic, world), Episodes(args.n_env)
     saved = load_checkpoint(run) if args.resume else None
     parts = dict(agent=agent, kl=kl, episodes=episodes)
     start = restore(run, saved, parts)
@@ -105,9 +105,9 @@ def main(args):
         with timer("collect"):
             collect(envs, memories, engine, render, rollouts)
         engine.sleep()
-        how = (args.w_iter, args.w_fraction, args.w_lr, args.use_proper_time_limits)
+        how = (args.w_iter, args.w_fraction, args.w_lr, args.gamma_step)
         with timer("warmup"):
-            figures = warm_up_critic(agent, rollouts, estimator, *how)
+            figures = warm_up_critic(agent, rollouts, estimator, *how, args.use_proper_time_limits)
         logger.warmup(figures | engine.stats() | timer.lap())
         engine.push_weights(actor_critic)  # the same ones: it wakes the engine
 
@@ -179,7 +179,9 @@ def play_panel(args, engine, render, world, logger, timer, update: int) -> None:
 
 
 def make_actor_critic(args, lm, dtype):
-    on_gpu = lm.device.type == "cuda" and dtype == torch.bfloat16  # what the packed kernel knows
+    cuda = lm.device.type == "cuda"
+    if args.packed == "on" and cuda and dtype != torch.bfloat16:
+        raise ValueError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
     return ActorCritic(
         lm,
         args.critic_layers,
@@ -187,7 +189,7 @@ def make_actor_critic(args, lm, dtype):
         args.value_grad_trunk,
         dtype=dtype,
         recompute=args.gradient_checkpointing,
-        packed=on_gpu if args.packed == "auto" else args.packed == "on",
+        packed=args.packed == "on" or args.packed == "auto" and cuda and dtype == torch.bfloat16,
         lora_rank=args.lora_rank,
     )
 
@@ -287,6 +289,9 @@ def program(argv: list[str] | None = None) -> int:
             raise
         print(f"main.py: error: {one_line(error)}", file=sys.stderr)
         return 1 if isinstance(error, RunError) else 2
+    except KeyboardInterrupt:  # before there is anything to save; then `Stop` sees to it
+        print("main.py: interrupted", file=sys.stderr)
+        return 130
 
 
 def ours(error: Exception) -> bool:

@@ -31,7 +31,7 @@ setup(
     ],
     extras_require={
         "vllm": ["vllm>=0.25,<=0.32.0"],
-        "ranks": ["deepspeed>=0.19", "accelerate>=1.10"],
+        "ranks": ["deepspeed>=0.19.8", "accelerate>=1.10"],
         "lora": ["peft>=0.18"],
         "report": ["matplotlib>=3.9"],
         "test": [
@@ -39,7 +39,7 @@ setup(
             "hypothesis>=6",
             "ruff>=0.15",
             "matplotlib>=3.9",
-            "deepspeed>=0.19",
+            "deepspeed>=0.19.8",
             "peft>=0.18",
         ],
     },

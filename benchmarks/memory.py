@@ -69,7 +69,10 @@ def fill(setting: Setting, vocab: int, device: str) -> RolloutStorage:
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
         rollouts.act(n, Response(prompt, ids, [-1.0] * RESPONSE, "", [], False))
         rollouts.insert(
-            n, SimpleNamespace(reward=float(n % 2), terminated=True, truncated=False, done=False)
+            n,
+            SimpleNamespace(
+                reward=float(n % 2), terminated=True, truncated=False, done=False, fault=""
+            ),
         )
         rollouts.finish(n, prompt)
     return rollouts
@@ -79,7 +82,12 @@ def train(lm, setting: Setting, device: str) -> None:
     """An update of two steps, of two micro-batches or more each."""
     dtype = torch.bfloat16 if setting.itemsize == 2 else torch.float32
     model = ActorCritic(
-        lm, setting.critic_layers, 1.0, dtype=dtype, recompute=setting.recompute
+        lm,
+        setting.critic_layers,
+        1.0,
+        dtype=dtype,
+        recompute=setting.recompute,
+        packed=setting.cuda and setting.itemsize == 2,  # as main.py does
     ).to(device)
     reference = Reference(lm, 1.0, dtype)
     agent = Agent(

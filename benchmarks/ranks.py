@@ -66,6 +66,7 @@ def launched(ranks: int, zero_stage: int) -> float:
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command = [sys.executable, *launch, "-m", "benchmarks.ranks", str(zero_stage)]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    env["CUDA_VISIBLE_DEVICES"] = ""  # ranks of a CPU, on any machine
     run = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     return float(run.stdout.split()[-1])
 

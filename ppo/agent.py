@@ -97,15 +97,16 @@ class Agent:
                 norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
                 for name, total in totals.items():
                     sums[name] = sums.get(name, 0.0) + total
-        first = mask & (mask.cumsum(-1) == 1)  # the value that each turn starts from
+        values, returns = (
+            rollouts.values[..., 0],
+            rollouts.returns[..., 0],
+        )  # of turns' first tokens
         return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
             "ppo/ratio_first_minibatch": first_ratio,
             "ppo/grad_norm": sum(norms) / len(norms),
-            "ppo/explained_variance": explained_variance(
-                rollouts.values[first], rollouts.returns[first]
-            ),
-            "ppo/value_mean": rollouts.values[first].mean().item(),
-            "ppo/return_mean": rollouts.returns[first].mean().item(),
+            "ppo/explained_variance": explained_variance(values, returns),
+            "ppo/value_mean": values.mean().item(),
+            "ppo/return_mean": returns.mean().item(),
             "ppo/advantage_std": rollouts.advantages[mask].std().item(),
             "ppo/skipped_steps": self.skipped_steps,
             "ppo/lr": self.optimizer.param_groups[0]["lr"],

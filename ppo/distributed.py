@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import warnings
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,8 @@ class Ranks(World):
         cuda = torch.cuda.is_available()
         if cuda:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl" if cuda else "gloo")
+        # Ranks wait for the slowest rollout, and for a checkpoint: longer than NCCL's 10 minutes.
+        dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(hours=4))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.here = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
         if self.rank:

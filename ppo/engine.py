@@ -7,7 +7,6 @@ what else is in the batch. It knows nothing of templates, environments or reward
 """
 
 import importlib
-import importlib.util
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -28,12 +27,19 @@ class Response:
     ids: list[int]  # end-of-turn token included
     logps: list[float]  # at the sampling temperature, over the full vocabulary
     text: str
-    pieces: list[str]  # the text of each token
+    pieces: list[str]  # the text of each token; without the end-of-turn token's they make `text`
     truncated: bool  # by the response limit
 
 
+class CannotRun(ValueError):
+    """This engine cannot run the model here; another one may."""
+
+
 class Engine:
-    """temperature 0 is greedy. ends: ids that end a response."""
+    """temperature 0 is greedy. ends: ids that end a response.
+
+    Subclasses take these four and, by keyword, what of `make_engine`'s settings they need.
+    """
 
     def __init__(self, tokenizer, ends: set[int], response_limit: int, temperature: float):
         self.tokenizer, self.ends = tokenizer, ends
@@ -59,11 +65,16 @@ class Engine:
         return np.random.SeedSequence([*self.seed, self.first_slot + slot, self.count[slot]])
 
     def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
-        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        ended = ids[-1] in self.ends
+        said = ids[:-1] if ended else ids
+        text = self.tokenizer.decode(said, skip_special_tokens=True)
         for token in set(ids) - self.pieces.keys():
             self.pieces[token] = self.tokenizer.decode([token])
-        pieces = [self.pieces[token] for token in ids]
-        return Response(prompt, ids, logps, text, pieces, truncated=ids[-1] not in self.ends)
+        pieces = [self.pieces[token] for token in said]
+        if "".join(pieces) != text:
+            pieces = split_text(self.tokenizer, said)
+        pieces += [self.pieces[token] for token in ids[len(said) :]]
+        return Response(prompt, ids, logps, text, pieces, truncated=not ended)
 
     def submit(self, slot: int, prompt) -> None:
         raise NotImplementedError
@@ -117,8 +128,10 @@ class TransformersEngine(Engine):
     leave the batch when they are half of it.
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args, sharded: bool = False, **others):
+        super().__init__(*args)
+        if sharded:
+            raise CannotRun("--zero-stage 3 needs --engine vllm: transformers needs whole weights")
         self.queue: list[tuple[int, object, np.random.Generator]] = []
 
     @property
@@ -180,6 +193,20 @@ class TransformersEngine(Engine):
         return out_ids, out_logps
 
 
+def split_text(tokenizer, ids: list[int]) -> list[str]:
+    """The text of each token where that depends on its neighbours: tokens that are a part of a
+    character (the last of them has it), a space that only the first token of a text loses."""
+    text = lambda begin, end: tokenizer.decode(ids[begin:end], skip_special_tokens=True)
+    pieces, before, begin = [], 0, 0  # two places where characters begin
+    for end in range(1, len(ids) + 1):
+        known, now = text(before, begin), text(before, end)
+        whole = not now.endswith("\N{REPLACEMENT CHARACTER}")
+        pieces.append(now[len(known) :] if whole else "")
+        if whole:
+            before, begin = begin, end
+    return pieces
+
+
 def _pad_left(prompts: list[list[int]], device) -> tuple[Tensor, Tensor]:
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts], device=device)
@@ -204,41 +231,40 @@ def sample(logits: Tensor, temperature: float, rngs: list[np.random.Generator]):
     return tokens, logps.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
-ENGINES = {
+ENGINES = {  # the one that is preferred first
     "vllm": "ppo.engine_vllm:VLLMEngine",
     "transformers": "ppo.engine:TransformersEngine",
 }
 
 
 def make_engine(args, tokenizer, ends: set[int], slots: int, dtype: torch.dtype) -> Engine:
-    """`args.engine` of ENGINES; auto is vLLM where it is installed and can run the model.
+    """`args.engine` of ENGINES; auto is the first that can run the model here, and says why others
+    cannot.
 
-    ValueError: vLLM is asked for and not installed, or cannot run the model on this device, or
-    transformers is to run a model whose weights are sharded
+    CannotRun: this one, or none, can
     """
-    common = (tokenizer, ends, args.response_limit, args.temperature)
-    if args.engine != "transformers" and importlib.util.find_spec("vllm"):
+    names = list(ENGINES) if args.engine == "auto" else [args.engine]
+    for name in names:
         try:
-            return _load("vllm")(
-                *common,
+            return _load(name)(
+                *(tokenizer, ends, args.response_limit, args.temperature),
                 model=args.model,
                 prompt_limit=args.prompt_limit,
                 dtype=str(dtype).removeprefix("torch."),
                 seed=args.seed,
                 gpu_memory_utilization=args.gpu_memory_utilization,
                 max_num_seqs=slots,
+                sharded=args.zero_stage == 3,
             )
-        except ValueError as error:
-            if args.engine != "auto":
+        except CannotRun as error:
+            if name == names[-1]:
                 raise
             print(error)
-    elif args.engine == "vllm":
-        raise ValueError("--engine vllm: vLLM is not installed; use --engine transformers or auto")
-    if args.zero_stage == 3:
-        raise ValueError("--zero-stage 3 needs --engine vllm: transformers needs whole weights")
-    return _load("transformers")(*common)
 
 
 def _load(name: str) -> type[Engine]:
     module, _, engine = ENGINES[name].partition(":")
-    return getattr(importlib.import_module(module), engine)
+    try:
+        return getattr(importlib.import_module(module), engine)
+    except ImportError as error:
+        raise CannotRun(f"--engine {name} cannot be imported: {error}") from error

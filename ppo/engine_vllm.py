@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
-from ppo.engine import Engine, Response
+from ppo.checkpoint import RunError
+from ppo.engine import CannotRun, Engine, Response
 
 # vLLM reads these when it is imported. The engine core must share the process: the weights are
 # pushed through it without a copy, and it is stepped from here.
@@ -34,7 +35,9 @@ from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 from vllm.sampling_params import RequestOutputKind  # noqa: E402
 
-# Mean |log-prob difference| per token between engine and trainer that rounding explains.
+# Mean |log-prob difference| per token between engine and trainer that rounding explains, at
+# temperature 1. In bfloat16 that is more than one small update makes: it finds wrong weights, not
+# weights that are an update old.
 GAPS = {"float32": 1e-3, "bfloat16": 0.1}
 
 
@@ -46,7 +49,8 @@ class VLLMEngine(Engine):
     dtype: of weights and activations, "float32" or "bfloat16"
     gpu_memory_utilization: share of the GPU for weights and key-value cache
     max_num_seqs: responses that are sampled at the same time
-    ValueError: vLLM has no attention kernel for the model on this device
+    CannotRun: vLLM has no attention kernel for the model on this device
+    ValueError: vLLM did not start, for want of memory for instance
     """
 
     def __init__(
@@ -55,40 +59,44 @@ class VLLMEngine(Engine):
         model: str,
         prompt_limit: int,
         dtype: str,
-        seed: int = 0,
-        gpu_memory_utilization: float = 0.4,
-        max_num_seqs: int = 32,
+        seed: int,
+        gpu_memory_utilization: float,
+        max_num_seqs: int,
+        **others,
     ):
         super().__init__(*args)
         self.dtype, self.cuda, self.asleep = dtype, current_platform.is_cuda(), False
         self.names = count()
         self.running: dict[str, tuple[int, object]] = {}  # request -> slot, prompt
         length = prompt_limit + self.response_limit
+        tokens = 2 * max_num_seqs * length
+        settings = dict(
+            model=model,
+            load_format="dummy",
+            dtype=dtype,
+            seed=seed,
+            max_model_len=length,
+            max_num_seqs=max_num_seqs,
+            gpu_memory_utilization=gpu_memory_utilization,
+            kv_cache_memory_bytes=None if self.cuda else cpu_cache(model, dtype, tokens),
+            # On a CPU no prompt is split over steps: vLLM would then wind its request's
+            # generator back, which generators there cannot do.
+            enable_chunked_prefill=self.cuda,
+            max_num_batched_tokens=max(length, 8192),
+            enforce_eager=not self.cuda,
+            enable_sleep_mode=self.cuda,
+            enable_prefix_caching=True,
+            block_size=None if self.cuda else 32,  # 128 would be more than a short prompt
+            logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
+            skip_tokenizer_init=True,
+            generation_config="vllm",  # the model's own would bring in top-p, top-k and ends
+            distributed_executor_backend="external_launcher" if ranks() > 1 else None,
+        )
         with process_state():
-            tokens = 2 * max_num_seqs * length
-            memory = None if self.cuda else cpu_cache(model, dtype, tokens)
-            self.llm = LLM(
-                model=model,
-                load_format="dummy",
-                dtype=dtype,
-                seed=seed,
-                max_model_len=length,
-                max_num_seqs=max_num_seqs,
-                gpu_memory_utilization=gpu_memory_utilization,
-                kv_cache_memory_bytes=memory,
-                # On a CPU no prompt is split over steps: vLLM would then wind its request's
-                # generator back, which generators there cannot do.
-                enable_chunked_prefill=self.cuda,
-                max_num_batched_tokens=max(length, 8192),
-                enforce_eager=not self.cuda,
-                enable_sleep_mode=self.cuda,
-                enable_prefix_caching=True,
-                block_size=None if self.cuda else 32,  # 128 would be more than a short prompt
-                logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
-                skip_tokenizer_init=True,
-                generation_config="vllm",  # the model's own would bring in top-p, top-k and ends
-                distributed_executor_backend="external_launcher" if ranks() > 1 else None,
-            )
+            try:
+                self.llm = LLM(**settings)
+            except ValueError as error:  # the model, or more memory than there is
+                raise ValueError(f"vLLM does not start: {' '.join(str(error).split())}") from error
 
     # ---- requests ---------------------------------------------------------------------------
 
@@ -143,7 +151,7 @@ class VLLMEngine(Engine):
     def push_weights(self, actor_critic) -> None:
         """Stream the actor's parameters into the engine's, one at a time; wakes it if need be.
 
-        RuntimeError: the engine does not speak for the new weights.
+        RunError: the engine does not speak for the new weights.
         """
         assert self.idle, f"{len(self.running)} responses are still being sampled"
         self.wake("weights")
@@ -154,7 +162,8 @@ class VLLMEngine(Engine):
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if not self.cuda:
             self.llm.apply_model(_repack_head)
-        assert self.llm.reset_prefix_cache(), "blocks of the prefix cache are still in use"
+        emptied = self.llm.reset_prefix_cache()
+        assert emptied, "blocks of the prefix cache are still in use"
         self.wake("kv_cache")
         self.push_gap = self.check_weights(actor_critic)
 
@@ -162,7 +171,7 @@ class VLLMEngine(Engine):
     def check_weights(self, actor_critic) -> float:
         """The mean |log-prob difference| to the trainer on a few sampled sequences.
 
-        RuntimeError: it is more than rounding explains.
+        RunError: it is more than rounding explains.
         """
         g = torch.Generator().manual_seed(0)
         prompts = torch.randint(actor_critic.lm.config.vocab_size, (4, 16), generator=g).tolist()
@@ -178,10 +187,12 @@ class VLLMEngine(Engine):
             ours = actor_critic(row, mask).logps.float().cpu()
             gaps.append((ours - torch.tensor(logps)).abs())
         gap = torch.cat(gaps).mean().item()
-        if not gap <= GAPS[self.dtype]:  # nan as well
-            raise RuntimeError(
+        explained = GAPS[self.dtype] / min(1.0, self.temperature or 1.0)  # logits are divided by it
+        if not gap <= explained:  # nan as well
+            raise RunError(
                 f"vLLM does not hold the trainer's weights: their log-probs differ by {gap:.2g} "
-                f"per token, rounding explains {GAPS[self.dtype]:g} in {self.dtype}"
+                f"per token, rounding explains {explained:g} in {self.dtype}; the checkpoints are "
+                "whole, --engine transformers needs no copy of the weights"
             )
         return gap
 
@@ -215,7 +226,7 @@ def _repack_head(model) -> None:
 def cpu_cache(model: str, dtype: str, tokens: int) -> int:
     """Bytes of keys and values; vLLM itself would take most of the memory, and touch all of it.
 
-    ValueError: no kernel for heads of this size; vLLM would say so when the first request runs.
+    CannotRun: no kernel for heads of this size; vLLM would say so when the first request runs.
     """
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
@@ -225,7 +236,7 @@ def cpu_cache(model: str, dtype: str, tokens: int) -> int:
     )
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if size not in sizes:
-        raise ValueError(
+        raise CannotRun(
             f"vLLM has no attention kernel for heads of size {size} on a CPU "
             f"(it has {', '.join(map(str, sizes))}); use --engine transformers"
         )

@@ -135,17 +135,21 @@ def casts(setting: Setting, actor: int, branch: int = 0) -> int:
     return 2 * (branch + (0 if setting.lora_rank else actor))
 
 
-def kept(shape: Shape, s: int) -> int:
+def kept(shape: Shape, setting: Setting) -> int:
     """Bytes per token that a decoder layer keeps for its backward pass.
 
     Each of two norms: its input in fp32 and the normalised input, 2 (4 + s) D. Their outputs, which
     enter five matrices: one tensor for q, k, v and one for gate, up (2 s D); under autocast a cast
     for each of the five instead. Attention without a matrix of scores: q, k, v and its output
-    s (2 Q + 2 K) and a log-sum per head; the rotation of q and k keeps only sines. The MLP: gate,
-    silu(gate), up and their product, 4 s F. Norms of q and k: as above, (4 + s) (Q + K).
+    s (2 Q + 2 K), packed on CUDA with k and v repeated for each query head (4 s Q), and a log-sum
+    per head; the rotation of q and k keeps only sines. The MLP: gate, silu(gate), up and their
+    product, 4 s F. Norms of q and k: as above, (4 + s) (Q + K).
     """
+    s = setting.itemsize
+    repeated = setting.cuda and s < FP32
     norms = (2 * (FP32 + s) + (2 if s == FP32 else 5) * s) * shape.hidden
-    attention = 2 * s * (shape.queries + shape.keys) + FP32 * shape.heads
+    keys = shape.queries if repeated else shape.keys
+    attention = 2 * s * (shape.queries + keys) + FP32 * shape.heads
     extra = (FP32 + s) * (shape.queries + shape.keys) if shape.qk_norm else 0
     return norms + attention + extra + 4 * s * shape.intermediate
 
@@ -184,7 +188,7 @@ def activations(shape: Shape, setting: Setting) -> int:
     casts are dropped when the forward pass is over.
     """
     s, n, k, L = setting.itemsize, setting.tokens, setting.critic_layers, shape.n_layers
-    full, layer = n * kept(shape, s), shape.layer
+    full, layer = n * kept(shape, setting), shape.layer
     each, again = (n * s * shape.hidden, full) if setting.recompute else (full, 0)
     # of response tokens, actor and critic: the norm's input twice, its output and the casts of it
     ends = setting.decisions * shape.hidden * 2 * (FP32 + 2 * s)
@@ -220,14 +224,14 @@ def scoring(shape: Shape, setting: Setting) -> int:
 
 
 def step_buffers(shape: Shape, setting: Setting) -> int:
-    """AdamW's denominator: on CUDA of all parameters in one go, 4 bytes each; on a CPU of one after
-    the other, two temporaries of the largest. A shard of ZeRO is one parameter, and stages 1 and 2
-    first copy its gradient."""
+    """AdamW's denominator: none on CUDA, where one kernel does it all; on a CPU, of one parameter
+    after the other, two temporaries of the largest. A shard of ZeRO is one parameter, and stages 1
+    and 2 first copy its gradient."""
     if setting.offload:
         return 0
     count = setting.shard(trained(shape, setting), 1)
     flat = FP32 * count if setting.zero_stage in (1, 2) else 0
     if setting.cuda:
-        return flat + FP32 * count
+        return flat
     largest = shape.vocab * shape.hidden if not setting.zero_stage else count
     return flat + 2 * FP32 * min(largest, count)

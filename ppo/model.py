@@ -9,6 +9,7 @@ returned flat: (R,) in row-major order, R = response_mask.sum(). The pieces are 
 """
 
 import copy
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -98,6 +99,9 @@ class ActorCritic(nn.Module):
         whole = {name: w.to("cpu", self.dtype) for name, w in self.weights() if keep}
         if keep:
             self.lm.save_pretrained(folder, state_dict=whole)
+            config = json.loads((folder / "config.json").read_text())
+            config["dtype"] = str(self.dtype).removeprefix("torch.")  # not that of training
+            (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
     def critic_parameters(self) -> list[nn.Parameter]:
         return [p for name, p in self.named_parameters() if not name.startswith("lm.")]
@@ -160,9 +164,12 @@ class Reference(nn.Module):
         if adapted:
             self.lm = lm
             return
-        self.lm = copy.deepcopy(lm).requires_grad_(False).eval()
-        for p in self.lm.parameters():  # not .to(dtype): rotary tables stay fp32
-            p.data = p.data.to(dtype)
+        # Parameter by parameter in its dtype and place; not .to(dtype): rotary tables stay fp32.
+        copies = {
+            id(p): nn.Parameter(p.detach().to(home or p.device, dtype, copy=True), False)
+            for p in lm.parameters()
+        }
+        self.lm = copy.deepcopy(lm, copies).eval()
         self.to(home or self.device)
 
     @torch.no_grad()

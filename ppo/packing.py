@@ -49,6 +49,8 @@ def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask, **
     turns = options.pop("turns", None)
     if turns is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    # Norms of queries and keys (Qwen3) give fp32 back, which the kernel does not take with bf16.
+    query, key = query.to(value.dtype), key.to(value.dtype)
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scale = options["scaling"]

@@ -17,6 +17,7 @@ def warm_up_critic(
     w_iter: int,
     w_fraction: float,
     w_lr: float,
+    gamma_step: float,
     use_proper_time_limits: bool,
 ) -> dict[str, float]:
     """w_iter times: values and returns with the current critic over all of it, then training on a
@@ -39,21 +40,20 @@ def warm_up_critic(
     agent.end_warm_up()
     return {"warmup/value_loss": loss, "warmup/turns": rollouts.e_len * N} | {
         f"warmup/explained_variance_{name}": value
-        for name, value in _explained(rollouts, sorted(held_out), estimator).items()
+        for name, value in _explained(rollouts, sorted(held_out), gamma_step).items()
     }
 
 
-def _explained(rollouts, held_out: list[int], estimator) -> dict[str, float]:
+def _explained(rollouts, held_out: list[int], gamma_step: float) -> dict[str, float]:
     """Explained variance of first-token values against plain discounted returns (lambda = 1), of
     turns whose episode ended inside the batch, so that no bootstrap flatters the critic."""
     returns = torch.zeros(rollouts.e_len + 1, rollouts.n_env)
     known = torch.zeros(rollouts.e_len + 1, rollouts.n_env, dtype=torch.bool)
-    gamma = estimator.keywords["gamma_step"]
     rewards = rollouts.rewards.sum(-1).cpu()
     for t in reversed(range(rollouts.e_len)):
         ends = rollouts.episode_ends[t].cpu()
-        returns[t] = rewards[t] + gamma * returns[t + 1].masked_fill(ends, 0.0)
-        known[t] = ends | known[t + 1]
+        returns[t] = rewards[t] + gamma_step * returns[t + 1].masked_fill(ends, 0.0)
+        known[t] = torch.where(ends, ~rollouts.cut[t], known[t + 1])
     values, returns, known = rollouts.values[..., 0].cpu(), returns[:-1], known[:-1]
     trained = [n for n in range(rollouts.n_env) if n not in held_out]
     explained = {}

@@ -44,7 +44,7 @@ class RolloutStorage:
         self.steps = [[None] * N for _ in range(E)]  # of the environments
         self.turns = [0] * N  # completed by each environment
         self.next_prompts = [None] * N  # s_{E+1}: its value is the bootstrap
-        self.values = None
+        self.values, self.trusted = None, False
         self.limit_prompts = {}  # (t, n) -> the prompt at the final observation of a time limit
 
     # ---- collection -------------------------------------------------------------------------
@@ -98,6 +98,7 @@ class RolloutStorage:
         trust_engine: take log pi_old from the engine, which saves the actor's part of the pass
         """
         self._pad()
+        self.trusted = trust_engine
         for batch, mask in self.batches():
             turns = batch.ids, batch.response_mask
             if trust_engine:
@@ -191,14 +192,17 @@ class RolloutStorage:
 
         estimator: `dual_discount_gae` with its four discounts bound
         use_proper_time_limits: bootstrap from V of the final observation of a time limit; else the
-            limit ends the episode like a failure
+            limit ends the episode like a failure. An environment that failed is always a cut that
+            V bootstraps: the policy had no part in it.
         """
         self.next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])
         self.next_values[self.terminated | self.truncated] = 0.0
-        if use_proper_time_limits:
-            for (t, n), value in self.limit_values.items():
-                if not self.terminated[t, n]:
-                    self.next_values[t, n] = value
+        self.cut = self.truncated & ~self.terminated  # (E, N), ends that are no outcome
+        if not use_proper_time_limits:
+            self.cut &= torch.tensor([[bool(step.fault) for step in turn] for turn in self.steps])
+        for (t, n), value in self.limit_values.items():
+            if self.cut[t, n]:
+                self.next_values[t, n] = value
         self.episode_ends = (self.terminated | self.truncated).to(self.device)
         self.advantages, self.returns = estimator(
             self.rewards,
@@ -216,24 +220,34 @@ class RolloutStorage:
         responses = [r for turn in self.responses for r in turn]
         steps = [s for turn in self.steps for s in turn]
         share = lambda flags: sum(flags) / len(flags)
-        gap = (self._engine_logps() - self.logps)[mask]
         kl = self.logps - self.ref_logps
         acting = mask & self._action_mask(responses, steps)
-        return {f"rollout/{name}": mean for name, mean in self.episodes.means().items()} | {
+        ended = {f"rollout/{name}": mean for name, mean in self.episodes.means().items()}
+        return ended | {
             "rollout/valid_action": share([s.valid for s in steps]),
             "rollout/reward": sum(s.reward for s in steps) / len(steps),
             "rollout/response_tokens": mask.sum().item() / len(steps),
             "rollout/truncated_responses": share([r.truncated for r in responses]),
             "rollout/prompt_overflow": share([r.prompt.overflow for r in responses]),
             "rollout/prompt_tokens": sum(len(r.prompt.ids) for r in responses) / len(steps),
-            "engine/logp_gap_mean": gap.abs().mean().item(),
-            "engine/logp_gap_p99": gap.abs().quantile(0.99).item() if len(gap) < 2**24 else None,
-            "engine/ratio_outside": ((gap.exp() - 1).abs() > 0.1).float().mean().item(),
+            **self._engine_gap(),
             "kl/ref": kl[mask].mean().item(),
             "kl/ref_k3": (torch.exp(-kl) - 1 + kl)[mask].mean().item(),  # never negative
             "kl/ref_think": _mean(kl[mask & ~acting]),
             "kl/ref_action": _mean(kl[acting]),
         }
+
+    def _engine_gap(self) -> dict[str, float | None]:
+        """How far the engine's log-probs are from the trainer's. None where they stand in for
+        them: the largest gap is then in ppo/ratio_first_minibatch."""
+        gap = (self._engine_logps() - self.logps)[self.response_mask]
+        p99 = gap.abs().quantile(0.99).item() if len(gap) < 2**24 else None
+        figures = {
+            "engine/logp_gap_mean": gap.abs().mean().item(),
+            "engine/logp_gap_p99": p99,
+            "engine/ratio_outside": ((gap.exp() - 1).abs() > 0.1).float().mean().item(),
+        }
+        return dict.fromkeys(figures) if self.trusted else figures
 
     def _engine_logps(self) -> Tensor:
         """What the engine said of the tokens when it sampled them, (E, N, T)."""

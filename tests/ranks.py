@@ -15,6 +15,7 @@ warnings.simplefilter("ignore", FutureWarning)
 import torch  # noqa: E402
 from conftest import fill_storage, make_lm  # noqa: E402
 
+import ppo.decoder  # noqa: E402
 from ppo.agent import Agent  # noqa: E402
 from ppo.distributed import Ranks, make_stepper, shard  # noqa: E402
 from ppo.gae import dual_discount_gae  # noqa: E402
@@ -29,7 +30,11 @@ DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9
 def train(stage: str, world: World = ALONE, updates: int = 3):
     """A warm-up and updates on fixed turns. Returns the parameters and the metrics."""
     lm = make_lm(std=0.1, tie="+untied" not in stage)
-    actor_critic, reference = ActorCritic(lm, 1, temperature=1.0), Reference(lm, 1.0)
+    rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage
+    # recomputing, the log-probs of two tokens at a time as well
+    ppo.decoder.LOGITS_PER_CHUNK = 2 * lm.config.vocab_size if recompute else 2**25
+    actor_critic = ActorCritic(lm, 1, temperature=1.0, recompute=recompute, lora_rank=rank)
+    reference = Reference(lm, 1.0, adapted=rank > 0)
     agent = Agent(
         actor_critic, lr=1e-3, critic_lr=2e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
         entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=2, minibatch=5,
@@ -41,7 +46,7 @@ def train(stage: str, world: World = ALONE, updates: int = 3):
     estimator, kl = partial(dual_discount_gae, **DISCOUNTS), KLPenalty(0.1, "k1", None, 1)
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
     rollouts = fill_storage(E=5, N=4, token_budget=30, world=world)
-    metrics = [warm_up_critic(agent, rollouts, estimator, 2, 0.5, 1e-3, False)]
+    metrics = [warm_up_critic(agent, rollouts, estimator, 2, 0.5, 1e-3, 0.9, False)]
     for seed in range(updates):
         rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, world=world)
         rollouts.score(actor_critic, reference)

@@ -129,6 +129,12 @@ FLAGS = [
     ("--w-epoch 999999", "= 4 turns (999999 times for the warm-up) are more than the 1000000"),
     ("--env-workers 8", "--env-workers 8 is more than --n-env 2"),
     ("--report", "--report is about what an evaluation says: it goes with --eval-only"),
+    (
+        "--kl-target 0.1 --kl-horizon 3",
+        "--kl-horizon 3 is less than one batch: n_env x e_len = 2 x 2 = 4",
+    ),
+    ("--override", "--override is about a run that goes on: it goes with --resume"),
+    ("--eval-only --skip-first-eval", "--eval-only is the evaluation that --skip-first-eval"),
     ("--kl-target 0.1 --kl-coef 0", "--kl-target scales --kl-coef, which must be above 0"),
     ("--memory full --memory-length 3", "--memory full shows every turn; leave --memory-length"),
     ("--memory periodic --memory-length 0", "memory length must be >= 1 for a periodic memory"),

@@ -20,7 +20,8 @@ from ppo.distributed import check_shares
 from storage.world import World
 
 ROOT = Path(__file__).resolve().parent.parent
-STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+sharded"]
+STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+sharded", "3+recompute", "2+lora"]
+STAGES += ["3+lora+recompute"]
 
 
 def lines(path: Path) -> list[dict]:
@@ -49,19 +50,24 @@ def two_ranks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one_process():
-    return {end: train("0" + end) for end in ("", "+untied")}
+    return {kind: train("0" + kind) for kind in ("", "+untied", "+lora")}
+
+
+def kind_of(stage: str) -> str:
+    """What one process has to do for the same numbers."""
+    return next((kind for kind in ("+untied", "+lora") if kind in stage), "")
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_parameters_do_not_depend_on_the_number_of_ranks(stage, two_ranks, one_process):
-    alone, _ = one_process["+untied" * stage.endswith("+untied")]
+    alone, _ = one_process[kind_of(stage)]
     parameters, _ = two_ranks[stage]
     assert_close(parameters, alone, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_metrics_do_not_depend_on_the_number_of_ranks(stage, two_ranks, one_process):
-    _, alone = one_process["+untied" * stage.endswith("+untied")]
+    _, alone = one_process[kind_of(stage)]
     for ours, theirs in zip(two_ranks[stage][1], alone, strict=True):
         known = {name: value for name, value in theirs.items() if value is not None}
         assert {name: ours[name] for name in known} == pytest.approx(known, abs=1e-3, rel=1e-3)

@@ -1,15 +1,17 @@
 """The transformers engine: what it samples, its log-probs, its independence of the batch."""
 
-import importlib.util
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from conftest import FakePrompt, make_lm
+from tokenizers import Tokenizer, decoders, models
 from torch.testing import assert_close
+from transformers import PreTrainedTokenizerFast
 
-from ppo.engine import TransformersEngine, make_engine, sample
+from ppo.engine import TransformersEngine, make_engine, sample, split_text
 from ppo.model import ActorCritic
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
@@ -102,20 +104,45 @@ def test_sampling_follows_the_distribution():
 
 
 def test_the_choice_of_an_engine(tokenizer, monkeypatch):
-    make = lambda name: make_engine(
-        SimpleNamespace(engine=name, response_limit=7, temperature=0.5, zero_stage=0),
-        tokenizer,
-        {0},
-        slots=4,
-        dtype=torch.float32,
-    )
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # vLLM is not installed
+    def make(name, zero_stage=0):
+        args = SimpleNamespace(
+            engine=name, model="models/tiny", response_limit=7, temperature=0.5, seed=0,
+            prompt_limit=64, zero_stage=zero_stage, gpu_memory_utilization=0.3,
+        )  # fmt: skip
+        return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
+
+    monkeypatch.setitem(sys.modules, "vllm", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "ppo.engine_vllm", raising=False)
     for name in ("transformers", "auto"):
         engine = make(name)
         assert isinstance(engine, TransformersEngine)
         assert (engine.response_limit, engine.temperature, engine.ends) == (7, 0.5, {0})
-    with pytest.raises(ValueError, match="vLLM is not installed"):
+    with pytest.raises(ValueError, match="--engine vllm cannot be imported: .*vllm"):
         make("vllm")
+    with pytest.raises(ValueError, match="--zero-stage 3 needs --engine vllm"):
+        make("transformers", zero_stage=3)
+
+
+def test_the_pieces_of_a_text_are_what_each_token_adds(tokenizer):
+    said = "a ↯ is é"  # of three bytes and of two, which are a token each
+    ids = tokenizer(said)["input_ids"]
+    assert len(ids) == 11
+    assert split_text(tokenizer, ids) == [
+        "a", " ", "", "", "↯", " ", "i", "s", " ", "", "é"]  # fmt: skip
+    assert split_text(tokenizer, ids[:-1]) == ["a", " ", "", "", "↯", " ", "i", "s", " ", ""]
+
+
+def test_pieces_where_tokens_lose_their_space_alone():
+    words = {"▁go": 0, "▁left": 1, "▁ACTION": 2, "<end>": 3}
+    core = Tokenizer(models.WordLevel(words, unk_token="<end>"))
+    core.decoder = decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+    assert tokenizer.decode([1]) == "left"  # so lengths of single tokens would add up to too little
+    engine = TransformersEngine(tokenizer, {3}, 8, 1.0)
+    response = engine.response(FakePrompt([1]), [0, 1, 2, 1, 3], [-1.0] * 5)
+    assert response.text == "go left ACTION left"
+    assert response.pieces == ["go", " left", " ACTION", " left", "<end>"]
+    assert not response.truncated
 
 
 def test_stats_of_work_and_idleness(lm, tokenizer, monkeypatch):

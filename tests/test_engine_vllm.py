@@ -5,17 +5,25 @@ Blocks of the prefix cache hold 32 tokens here: prompts of 140 and more would me
 
 import importlib.util
 import random
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from conftest import FakePrompt, make_lm
+from small_envs import Dice
 from torch.testing import assert_close
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+import memory
+from main import collect
+from memory.chat import make_render
+from ppo.checkpoint import RunError
 from ppo.engine import TransformersEngine, make_engine
 from ppo.model import ActorCritic
+from storage.episodes import Episodes
+from storage.rollout import RolloutStorage
 
 if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip
     pytest.skip("vLLM is not installed", allow_module_level=True)
@@ -42,6 +50,12 @@ def global_state():
     return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 
 
+def vllm_engine(tokenizer, path, limit=8, prompt_limit=64, max_num_seqs=4, **settings):
+    settings = dict(dtype="float32", seed=0, gpu_memory_utilization=0.3) | settings
+    common, lengths = (tokenizer, {0}, limit, 1.0), dict(prompt_limit=prompt_limit)
+    return VLLMEngine(*common, model=str(path), max_num_seqs=max_num_seqs, **lengths, **settings)
+
+
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory):
     """For tied and untied embeddings; the weights are what the last test pushed."""
@@ -50,9 +64,7 @@ def engines(tmp_path_factory):
         path = tmp_path_factory.mktemp("model")
         big_heads(tie).save_pretrained(path)
         before = global_state()
-        built[tie] = VLLMEngine(
-            None, {0}, 24, 1.0, model=str(path), prompt_limit=200, dtype="float32", max_num_seqs=64
-        )
+        built[tie] = vllm_engine(None, path, limit=24, prompt_limit=200, max_num_seqs=64)
         assert global_state() == before
     return built
 
@@ -140,7 +152,7 @@ def test_every_parameter_is_pushed(setup, tie):
     for parameter in actor_critic.lm.parameters():
         with torch.no_grad():
             parameter += 0.1 * torch.randn_like(parameter)
-        with pytest.raises(RuntimeError, match="does not hold the trainer's weights"):
+        with pytest.raises(RunError, match="does not hold the trainer's weights"):
             engine.check_weights(actor_critic)
         engine.push_weights(actor_critic)  # which checks
     assert_same_logps(generate(engine), actor_critic)
@@ -226,6 +238,35 @@ def test_stats(setup):
     assert engine.stats() == {}
 
 
+class SlowestFirst(Dice):
+    """In an episode of a small seed its turns wait for a file."""
+
+    def step(self, response):
+        return super().step("wait" if self.seed < 10 else "go on")
+
+
+def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool, tmp_path):
+    engine, _ = setup()
+    seeds = [range(1, 9), range(10, 99), range(10, 99)]  # environment 0 waits
+    envs = pool(partial(SlowestFirst, str(tmp_path)), seeds, workers=3, timeout=60)
+    memories = [memory.make("window", 0) for _ in seeds]
+    for mem, first in zip(memories, envs.reset(), strict=True):
+        mem.reset(first)
+    rollouts, order = RolloutStorage(4, 3, 4096, Episodes(3)), []
+
+    def insert(n, step):
+        RolloutStorage.insert(rollouts, n, step)
+        order.append(n)
+        if rollouts.turns == [0, 4, 4]:  # else environment 0 never answers
+            (tmp_path / "go").touch()
+
+    rollouts.insert = insert
+    collect(envs, memories, engine, make_render(engine.tokenizer, 200), rollouts)
+    assert sorted(order[:8]) == [1] * 4 + [2] * 4 and order[8:] == [0] * 4
+    assert not envs.faults and rollouts.turns == [4, 4, 4]
+    assert all(len(r.ids) == len(r.logps) > 0 for turn in rollouts.responses for r in turn)
+
+
 def test_nothing_to_do(setup):
     engine, _ = setup()
     assert engine.idle and engine.step() == []
@@ -236,7 +277,13 @@ def test_nothing_to_do(setup):
 def test_heads_without_a_kernel_are_refused(tmp_path, tokenizer):
     make_lm().save_pretrained(tmp_path)  # heads of 8
     with pytest.raises(ValueError, match="heads of size 8 .* use --engine transformers"):
-        VLLMEngine(tokenizer, {0}, 8, 1.0, model=str(tmp_path), prompt_limit=64, dtype="float32")
+        vllm_engine(tokenizer, tmp_path)
+
+
+def test_what_keeps_vllm_from_starting_is_one_line(tmp_path, tokenizer):
+    big_heads(tie=True).save_pretrained(tmp_path)  # of 2048 positions
+    with pytest.raises(ValueError, match="^vLLM does not start: .*max_model_len.*$"):
+        vllm_engine(tokenizer, tmp_path, prompt_limit=10**6)
 
 
 def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys):

@@ -35,6 +35,16 @@ def test_first_token_weights():
     assert_close(first_token_weights(mask, 3.0), expected)
 
 
+def test_a_capped_ratio_bounds_what_a_bad_token_costs():
+    # the engine said e^-3 of a token whose probability is 1: ratio 20.1, capped 2
+    logps, old = torch.zeros(2, requires_grad=True), torch.tensor([-3.0, math.log(1 / 1.5)])
+    loss, clipped = policy_loss(logps, old, torch.tensor([-1.0, -1.0]), 0.2, cap=2.0)
+    assert_close(loss, torch.tensor([2.0, 1.5]))  # 20.1 without the cap; 1.5 is below it
+    loss.sum().backward()
+    assert logps.grad.tolist() == pytest.approx([0.0, 1.5])  # beyond it nothing pulls
+    assert not clipped.any()  # by PPO's own clip, which bounds gains only
+
+
 def test_explained_variance():
     returns = torch.tensor([1.0, 2.0, 3.0])
     assert explained_variance(returns, returns) == 1.0

@@ -406,6 +406,7 @@ def test_other_ways_to_train(flags, run, model_dir, tmp_path):
     first, plain = lines(other / "metrics.jsonl")[0], lines(run / "metrics.jsonl")[0]
     assert first["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-3)
     assert first["kl/ref"] == pytest.approx(0, abs=1e-3)
+    assert (first["engine/logp_gap_mean"] is None) == ("tis" in flags)  # no gap to itself
     if "bfloat16" not in flags:  # the same policy to begin with, and the same turns
         assert first["rollout/response_tokens"] == plain["rollout/response_tokens"]
         assert first["ppo/value_mean"] == pytest.approx(plain["ppo/value_mean"], rel=1e-3)

@@ -102,9 +102,11 @@ def test_lora_freezes_the_model_in_the_compute_dtype(shape):
 def test_activations_by_hand(shape, monkeypatch):
     # a token in a layer: two norms 6 D = 24, q, k, v and the output 2 Q + 2 K = 12, four blocks of
     # the MLP 24, all fp32: 240, and 4 for the log-sum of each head: 248
-    assert memory_estimate.kept(shape, 4) == 248
+    assert memory_estimate.kept(shape, SETTING) == 248
     # bf16: norms 22 D = 88, attention 24, MLP 48, log-sums 8
-    assert memory_estimate.kept(shape, 2) == 168
+    assert memory_estimate.kept(shape, replace(SETTING, itemsize=2)) == 168
+    # packed on CUDA keys and values are as wide as queries: 2 x 2 x 2 bytes more
+    assert memory_estimate.kept(shape, replace(SETTING, itemsize=2, cuda=True)) == 176
     # turns of 4 + 2 tokens: of 12 tokens 4 are responses. Log-probs, 4 x V = 40 entries: 12 and 20
     # bytes each; the sum of a tied matrix is kept, 4 V D = 160
     assert memory_estimate.head(shape, SETTING) == (480, 800, 160)
@@ -176,7 +178,10 @@ def test_a_layer_keeps_what_autograd_saves(family, dtype):
     # and one over the root of the mean square: of each norm; Qwen3: of each head as well
     roots = 2 + (8 + 2 if family is Qwen3Config else 0)
     dtype_bytes = torch.finfo(dtype).bits // 8
-    assert per_token == memory_estimate.kept(shape_of(lm), dtype_bytes) + 4 * roots
+    assert (
+        per_token
+        == memory_estimate.kept(shape_of(lm), replace(SETTING, itemsize=dtype_bytes)) + 4 * roots
+    )
 
 
 def note(tensor, saved):

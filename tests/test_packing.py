@@ -5,7 +5,9 @@ import torch
 from conftest import FakePrompt, make_lm
 from test_model import batch
 from torch.testing import assert_close
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from ppo import packing
 from ppo.engine import TransformersEngine
 from ppo.model import ActorCritic, Reference
 from ppo.packing import pack
@@ -45,6 +47,24 @@ def test_packed_and_padded_agree(k):
 def test_recomputed_activations_change_nothing(packed):
     for ours, theirs in zip(scored(packed, 1, True), scored(packed, 1), strict=True):
         assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+def test_queries_keys_and_values_are_of_one_dtype(monkeypatch):
+    # transformers' norms of queries and keys come back in the dtype of their fp32 weights
+    seen, plain = set(), packing.scaled_dot_product_attention
+    config = Qwen3Config(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, head_dim=8,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+
+    def attention(*tensors, **how):
+        seen.update(tensor.dtype for tensor in tensors)
+        return plain(*tensors, **how)
+
+    monkeypatch.setattr(packing, "scaled_dot_product_attention", attention)
+    model = ActorCritic(Qwen3ForCausalLM(config), 1, 1.0, dtype=torch.bfloat16, packed=True)
+    model(*batch(*TURNS))
+    assert seen == {torch.bfloat16}
 
 
 def test_a_micro_batch_without_response_tokens_has_gradients_of_zero():

@@ -186,6 +186,13 @@ def test_next_values_where_a_time_limit_is_a_failure():
     assert rollouts.episode_ends.tolist() == [[False, True], [True, False]]
 
 
+def test_a_failed_environment_is_no_failure_of_the_policy():
+    rollouts = scored()
+    rollouts.steps[0][1].fault = "it raised"  # V of [1, 1, 6], as with proper time limits
+    rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=False)
+    assert_close(rollouts.next_values, torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
+
+
 def test_next_values_with_proper_time_limits():
     rollouts = scored()
     rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=True)

@@ -32,7 +32,7 @@ def make_agent(k=1, seed=0, **options) -> Agent:
 
 def warm_up(agent, rollouts, w_iter=3, w_fraction=0.5, w_lr=0.01) -> dict[str, float]:
     return warm_up_critic(
-        agent, rollouts, ESTIMATOR, w_iter, w_fraction, w_lr, use_proper_time_limits=False
+        agent, rollouts, ESTIMATOR, w_iter, w_fraction, w_lr, 0.9, use_proper_time_limits=False
     )
 
 
@@ -128,6 +128,12 @@ def storage_of(turns: dict[int, list], E: int) -> RolloutStorage:
             rollouts.insert(n, FakeStep(**step))
         rollouts.finish(n, FakePrompt([9]))
     return rollouts
+
+
+def test_what_an_environments_fault_cut_is_not_judged():
+    turns = {n: [(3, {}), (3, dict(truncated=True, fault="lost"))] for n in range(4)}
+    figures = warm_up(standing_agent(), storage_of(turns, 2))
+    assert not any("explained" in name for name in figures)
 
 
 def test_the_held_out_explained_variance_of_a_constructed_case():
