@@ -29,7 +29,7 @@ from ppo.evaluation import Panel
 from ppo.gae import dual_discount_gae
 from ppo.kl import KLPenalty
 from ppo.logger import Logger, Timer
-from ppo.model import ActorCritic, Reference
+from ppo.model import ActorCritic, AdaptersOff, Reference
 from ppo.pretrained import load_lm
 from ppo.run_dir import choose_run_dir, start_run_dir
 from ppo.stop import Stop
@@ -73,7 +73,7 @@ def main(args):
     device, dtype = world.device, choose_dtype(args.dtype, world.device)
     lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
     actor_critic = make_actor_critic(args, lm, dtype).to(device)
-    reference = None if args.eval_only else make_reference(args, lm, dtype)
+    reference = None if args.eval_only else make_reference(args, actor_critic)
     render = make_render(tokenizer, args.prompt_limit)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
     agent, episodes = make_agent(args, actor_critic, world), Episodes(args.n_env)
@@ -91,7 +91,7 @@ def main(args):
     batch = (args.n_env, args.token_budget, episodes, device, world)
     logger, timer, stop = Logger(run, start, args.num_updates, world), Timer(), Stop(world)
     evaluate = partial(play_panel, args, engine, render, world, logger, timer)
-    describe(args, run, actor_critic, engine, logger)
+    describe(args, run, actor_critic, engine, world, logger)
 
     engine.push_weights(actor_critic)
     if args.eval_only:
@@ -194,9 +194,11 @@ def make_actor_critic(args, lm, dtype):
     )
 
 
-def make_reference(args, lm, dtype):
+def make_reference(args, actor_critic):
+    if args.lora_rank:
+        return AdaptersOff(actor_critic)
     home = "cpu" if args.reference == "host" else None
-    reference = Reference(lm, args.temperature or 1, dtype, adapted=args.lora_rank > 0, home=home)
+    reference = Reference(actor_critic.lm, actor_critic.temperature, actor_critic.dtype, home)
     if args.reference == "sharded":
         shard(reference)
     return reference
@@ -269,14 +271,14 @@ def check_finite(args, run, update, agent, rollouts, tokenizer, logger):
         )
 
 
-def describe(args, run, actor_critic, engine, logger):
+def describe(args, run, actor_critic, engine, world, logger):
     """What this run is, before it starts."""
     count = sum(p.numel() for p in actor_critic.parameters()) / 1e6
     names = "n_env e_len num_updates minibatch ppo_epoch lr critic_lr critic_layers w_epoch w_iter"
     names += " memory_length prompt_limit response_limit value_clip seed"
     logger.say(f"{args.env_name}, {args.model} ({count:.2f} M parameters with the critic), {run}")
     values = "  ".join(f"{name} {getattr(args, name)}" for name in names.split())
-    logger.say(f"  {values}  engine {type(engine).__name__}")
+    logger.say(f"  {values}  engine {type(engine).__name__}  ranks {world.size}")
 
 
 def program(argv: list[str] | None = None) -> int:

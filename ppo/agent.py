@@ -45,7 +45,7 @@ class Agent:
                 {"params": actor_critic.actor_parameters(), "lr": lr},
                 {"params": actor_critic.critic_parameters(), "lr": critic_lr},
             ],
-            betas=(0.9, 0.99),
+            betas=(0.9, 0.99),  # .999 would remember more steps than many runs have
             fused=actor_critic.critic_parameters()[0].is_cuda,
             weight_decay=0.0,
         )

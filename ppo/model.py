@@ -112,12 +112,17 @@ class ActorCritic(nn.Module):
         response_mask: Tensor,
         entropy_grad: bool = False,
         critic_only: bool = False,
+        base_only: bool = False,
     ) -> Scores | Tensor:
         """ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens.
 
         entropy_grad: whether entropies carry a gradient (only an entropy bonus needs it)
         critic_only: return values (R,) alone; no gradient reaches what is shared with the actor
+        base_only: return the log-probs (R,) of the actor without its adapters
         """
+        if base_only:
+            with adapters_off(self.lm):
+                return response_logps(self.lm, ids, response_mask, self.temperature, self.dtype)
         layers = self.lm.model.layers
         with precision(ids.device, self.dtype):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not critic_only):
@@ -146,7 +151,7 @@ class ActorCritic(nn.Module):
 class Reference(nn.Module):
     """The frozen initial policy: pi_0 of the KL penalty.
 
-    dtype: of its copy of the weights; adapted: no copy, the model with its adapters off
+    dtype: of its copy of the weights
     home: the device that it is on but for `awake`, if that is another one than it computes on
     """
 
@@ -155,15 +160,11 @@ class Reference(nn.Module):
         lm,
         temperature: float,
         dtype: torch.dtype = torch.float32,
-        adapted: bool = False,
         home: str | None = None,
     ):
         super().__init__()
-        self.temperature, self.dtype, self.adapted, self.home = temperature, dtype, adapted, home
+        self.temperature, self.dtype, self.home = temperature, dtype, home
         self.device = lm.device
-        if adapted:
-            self.lm = lm
-            return
         # Parameter by parameter in its dtype and place; not .to(dtype): rotary tables stay fp32.
         copies = {
             id(p): nn.Parameter(p.detach().to(home or p.device, dtype, copy=True), False)
@@ -175,8 +176,7 @@ class Reference(nn.Module):
     @torch.no_grad()
     def forward(self, ids: Tensor, response_mask: Tensor) -> Tensor:
         """Log-probs of the response tokens, (R,)."""
-        with adapters_off(self.lm) if self.adapted else nullcontext():
-            return response_logps(self.lm, ids, response_mask, self.temperature, self.dtype)
+        return response_logps(self.lm, ids, response_mask, self.temperature, self.dtype)
 
     @contextmanager
     def awake(self):
@@ -186,3 +186,17 @@ class Reference(nn.Module):
         yield
         if self.home:
             self.to(self.home)
+
+
+class AdaptersOff:
+    """The reference where there are adapters: the model without them. No copy, and no module, so
+    that sharded parameters are gathered by the actor-critic that they belong to."""
+
+    awake = staticmethod(nullcontext)
+
+    def __init__(self, actor_critic: ActorCritic):
+        self.actor_critic = actor_critic
+
+    @torch.no_grad()
+    def __call__(self, ids: Tensor, response_mask: Tensor) -> Tensor:
+        return self.actor_critic(ids, response_mask, base_only=True)

@@ -20,7 +20,7 @@ from ppo.agent import Agent  # noqa: E402
 from ppo.distributed import Ranks, make_stepper, shard  # noqa: E402
 from ppo.gae import dual_discount_gae  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
-from ppo.model import ActorCritic, Reference  # noqa: E402
+from ppo.model import ActorCritic, AdaptersOff, Reference  # noqa: E402
 from ppo.warmup import warm_up_critic  # noqa: E402
 from storage.world import ALONE, World  # noqa: E402
 
@@ -34,7 +34,7 @@ def train(stage: str, world: World = ALONE, updates: int = 3):
     # recomputing, the log-probs of two tokens at a time as well
     ppo.decoder.LOGITS_PER_CHUNK = 2 * lm.config.vocab_size if recompute else 2**25
     actor_critic = ActorCritic(lm, 1, temperature=1.0, recompute=recompute, lora_rank=rank)
-    reference = Reference(lm, 1.0, adapted=rank > 0)
+    reference = AdaptersOff(actor_critic) if rank else Reference(lm, 1.0)
     agent = Agent(
         actor_critic, lr=1e-3, critic_lr=2e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
         entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=2, minibatch=5,

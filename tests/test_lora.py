@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
 from ppo.lora import adapted
-from ppo.model import ActorCritic, Reference
+from ppo.model import ActorCritic, AdaptersOff, Reference
 
 TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
 
@@ -49,8 +49,8 @@ def test_only_adapters_and_the_critic_are_trained():
 def test_the_reference_is_the_base_without_a_copy():
     base = Reference(make_lm(), 1.0)(*TURNS)
     actor_critic = with_adapters()
-    reference = Reference(actor_critic.lm, 1.0, adapted=True)
-    assert reference.lm is actor_critic.lm
+    reference = AdaptersOff(actor_critic)
+    assert vars(reference) == {"actor_critic": actor_critic}
     before = actor_critic(*TURNS).logps
     assert_close(reference(*TURNS), base)
     assert_close(actor_critic(*TURNS).logps, before)  # the adapters are on again
