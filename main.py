@@ -161,12 +161,13 @@ def main(args):
 
 
 def play_panel(args, engine, render, world, logger, timer, update: int) -> None:
-    """Evaluate: the same episodes and, for equal n_env, the same sampling noise in every run."""
+    """Evaluate: the same episodes with the same sampling noise in every run, whoever plays them."""
     n = min(args.n_env, args.eval_episodes)
-    share = world.share(n)
-    envs = make_envs(args, [PanelSeeds(i, n, args.eval_episodes) for i in share])
-    panel = Panel(args.eval_episodes, n, Transcript() if args.report else None, world)
-    engine.reseed(0, first_slot=share.start)
+    mine = [PanelSeeds(i, n, args.eval_episodes) for i in world.share(n)]
+    queue = iter(sorted(seed for seeds in mine for seed in seeds))  # of all my environments
+    envs = make_envs(args, [queue] * len(mine))
+    panel = Panel(n, Transcript() if args.report else None, world)
+    engine.reseed(0, place=envs.place)
     with timer("eval"):
         collect(envs, start_memories(args, envs), engine, render, panel)
     envs.close()

@@ -60,13 +60,15 @@ class Seat:
         responses: Iterable[str] = (),
     ):
         self.i, self.seeds, self.log = i, islice(seeds, episode, None), log
-        self.following = next(self.seeds, None)  # of the episode after this one
+        shared = iter(seeds) is seeds  # who takes a seed off an iterator has to play it
+        self.ahead = iter(()) if shared else islice(seeds, episode + 1, None)
         self.false_starts = 0  # episodes in a row that failed in the reset or in the first turn
         self._begin(episode, responses)
 
     def _begin(self, episode: int, responses: Iterable[str]) -> None:
         self.episode = episode
-        self.seed, self.following = self.following, next(self.seeds, None)
+        self.seed = next(self.seeds, None)
+        self.following = next(self.ahead, None)  # the seed of the next episode, where it is known
         self.responses, self.live = list(responses), False
         self.observation: Observation | None = None
 

@@ -52,7 +52,8 @@ class PanelSeeds:
 
 
 class VecEnv:
-    """N environments from `make()`; environment i resets with its next seed of `seeds[i]`.
+    """N environments from `make()`; environment i resets with its next seed of `seeds[i]`, which
+    may be an iterator that several of them take turns from.
 
     workers: processes, for which `make` is pickled: functools.partial of an importable function
     timeout: seconds that an environment in a worker has for a reset or a turn
@@ -120,6 +121,10 @@ class VecEnv:
         while wait and self.asked and not self.results:
             self._receive(wait=True)
         return [(i, self.results.pop(i)) for i in sorted(self.results)]
+
+    def place(self, i: int) -> tuple[int, int]:
+        """Where environment i is: the seed of its episode, the turns that it took in it."""
+        return self.seats[i].seed, len(self.seats[i].responses)
 
     def render(self, i: int) -> np.ndarray:
         """A picture of environment i, which must not be busy with a turn. Fault: it has none."""

@@ -2,8 +2,9 @@
 
 Token ids in, token ids out. `submit(i, prompt)` queues a prompt for slot i, `step()` returns the
 responses that are complete, `push_weights(actor_critic)` takes over the trainer's weights. What an
-engine samples depends on (seed, slot, number of the slot's prompt since `reseed`) alone, not on
-what else is in the batch. It knows nothing of templates, environments or rewards.
+engine samples depends on the seed and on what names the response (its slot and number, or what
+`reseed` is told) alone, not on what else is in the batch. It knows nothing of templates,
+environments or rewards.
 """
 
 import importlib
@@ -47,12 +48,13 @@ class Engine:
         self.pieces: dict[int, str] = {}  # text of each token seen so far
         self.reseed(0)
 
-    def reseed(self, *seed: int, first_slot: int = 0) -> None:
+    def reseed(self, *seed: int, first_slot: int = 0, place=None) -> None:
         """Start new random streams and new totals: call it before each collection.
 
         first_slot: that slot 0 is, counted over all ranks; each slot has its own stream
+        place: slot -> integers that name its next response, instead of slot and number
         """
-        self.seed, self.count, self.first_slot = seed, Counter(), first_slot
+        self.seed, self.count, self.first_slot, self.place = seed, Counter(), first_slot, place
         self._restart()
 
     def _restart(self) -> None:
@@ -62,7 +64,8 @@ class Engine:
     def next_seed(self, slot: int) -> np.random.SeedSequence:
         """The seed of the slot's next response."""
         self.count[slot] += 1
-        return np.random.SeedSequence([*self.seed, self.first_slot + slot, self.count[slot]])
+        numbered = self.first_slot + slot, self.count[slot]
+        return np.random.SeedSequence([*self.seed, *(self.place(slot) if self.place else numbered)])
 
     def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
         ended = ids[-1] in self.ends

@@ -1,8 +1,8 @@
 """The evaluation panel: a fixed set of seeded episodes, the same for every run.
 
 `Panel` stands in the place of the RolloutStorage in `collect` and keeps only how episodes ended,
-and, where it is given a `ppo.zero_shot.Transcript`, what the model said.
-Environment i plays episodes i, i + n_env, ... of the panel and is done when they are.
+and, where it is given a `ppo.zero_shot.Transcript`, what the model said. Whichever environment is
+free plays the next episode; which one it was makes no difference to any figure.
 """
 
 import math
@@ -12,18 +12,18 @@ from storage.world import ALONE, World
 
 
 class Panel:
-    """Collects `episodes` episodes over n_env environments, less those that cannot be begun; of
-    many ranks each plays its share of the environments."""
+    """Collects the episodes of n_env environments until they have no more to begin; of many ranks
+    each plays its share of the environments."""
 
-    def __init__(self, episodes: int, n_env: int, transcript=None, world: World = ALONE):
-        self.world = world
-        self.first = world.share(n_env).start
-        self.left = [len(range(i, episodes, n_env)) for i in world.share(n_env)]
-        self.done = [False] * len(self.left)
-        self.record = Episodes(len(self.left), window=None)
+    def __init__(self, n_env: int, transcript=None, world: World = ALONE):
+        share = world.share(n_env)
+        self.world, self.first = world, share.start
+        self.over = [False] * len(share)  # there is no episode left to begin
+        self.done = [False] * len(share)
+        self.record = Episodes(len(share), window=None)
         self.valid: list[bool] = []
         self.transcript, self.turns = transcript, []
-        self.responses = [None] * len(self.left)
+        self.responses = [None] * len(share)
 
     @property
     def full(self) -> bool:
@@ -37,11 +37,10 @@ class Panel:
         self.valid.append(step.valid)
         if self.transcript is not None:
             self.turns.append((self.first + n, self.responses[n], step))
-        if step.done:  # without a next episode: those that were left could not be begun
-            self.left[n] = self.left[n] - 1 if step.first is not None else 0
+        self.over[n] = step.done and step.first is None
 
     def wants(self, n: int) -> bool:
-        return self.left[n] > 0
+        return not self.over[n]
 
     def limit(self, n: int, prompt) -> None:
         pass
@@ -50,12 +49,15 @@ class Panel:
         self.done[n] = True
 
     def join(self) -> None:
-        """Bring the episodes of all ranks together."""
+        """Bring the episodes of all ranks together, in an order that does not depend on who played
+        them: sums of numbers round by it."""
         played = self.world.gather(list(self.record.finished))
+        played.sort(key=lambda episode: (episode.ret, episode.length))
         self.record.finished.clear()
         self.record.finished.extend(played)
         self.valid = self.world.gather(self.valid)
-        for turn in self.world.gather(self.turns):
+        place = lambda turn: (turn[2].seed, turn[2].number)
+        for turn in sorted(self.world.gather(self.turns), key=place):
             self.transcript.add(*turn)
 
     def summary(self) -> dict[str, float]:

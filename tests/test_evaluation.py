@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from conftest import FakePrompt, FakeStep
-from small_envs import Picky
+from small_envs import Dice, Picky
 
 from envs import make_env
 from envs.toy import Toy
@@ -33,26 +33,40 @@ def test_wilson_interval(wins, count, low, high):
     assert wilson_interval(wins, count) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_a_panel_deals_its_episodes_and_knows_when_it_is_full():
-    panel = Panel(episodes=5, n_env=2)
-    assert panel.left == [3, 2]  # episodes 0, 2, 4 and 1, 3
-    for ended in (1, 2):
-        panel.insert(1, FakeStep())  # a turn that ends nothing
-        assert panel.wants(1)
-        panel.insert(1, FakeStep(terminated=True))
-        assert panel.wants(1) == (ended < 2)
+def test_a_panel_is_full_when_no_environment_has_another_episode():
+    panel = Panel(n_env=2)
+    panel.insert(1, FakeStep())  # a turn that ends nothing
+    panel.insert(1, FakeStep(terminated=True))
+    assert panel.wants(1)
+    panel.insert(1, FakeStep(terminated=True, first=None))
+    assert not panel.wants(1) and panel.wants(0)
     panel.finish(1, None)
     assert not panel.full
-    for ended in (1, 2, 3):
-        panel.insert(0, FakeStep(truncated=True))
-        assert panel.wants(0) == (ended < 3)
+    for first in ("of the next episode", "again", None):
+        panel.insert(0, FakeStep(truncated=True, first=first))
+    assert not panel.wants(0)
     panel.finish(0, None)
     assert panel.full
     assert len(panel.record.finished) == 5
 
 
+def test_who_is_free_plays_the_next_episode():
+    queue = iter(PanelSeeds(0, 1, 5))
+    envs = VecEnv(Dice, [queue] * 2)
+    assert [first.text.split()[1] for first in envs.reset()] == ["1", "3"]
+    ended = []
+    for _ in range(3):  # environment 0 ends its episodes, 1 is slow with its first one
+        envs.send(0, "end")
+        ended += envs.poll()
+    assert [step.first and step.first.text.split()[1] for _, step in ended] == ["5", "7", "9"]
+    assert envs.place(0) == (9, 0) and envs.place(1) == (3, 0)
+    for i in (0, 1):
+        envs.send(i, "end")
+    assert [step.first for _, step in envs.poll()] == [None, None]
+
+
 def test_the_summary_by_hand():
-    panel = Panel(episodes=4, n_env=1)
+    panel = Panel(n_env=1)
     # returns 1, 0, 1, .8 (two turns, the first invalid); successes 1, 0, 1, 1
     panel.insert(0, FakeStep(reward=1.0, terminated=True, success=True))
     panel.insert(0, FakeStep(reward=0.0, truncated=True))
@@ -100,11 +114,12 @@ class OneWord:
 
 
 def play_panel(make, episodes: int, n_env: int) -> Panel:
-    envs = VecEnv(make, [PanelSeeds(i, n_env, episodes) for i in range(n_env)])
+    queue = iter(PanelSeeds(0, 1, episodes))
+    envs = VecEnv(make, [queue] * n_env)
     memories = [WindowMemory(0) for _ in range(n_env)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    panel = Panel(episodes, n_env)
+    panel = Panel(n_env)
     collect(envs, memories, OneWord(), lambda messages: FakePrompt([1]), panel)
     return panel
 

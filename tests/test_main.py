@@ -226,6 +226,18 @@ def test_evaluation_only(model_dir, tmp_path, capsys):
     assert "eval after 0 updates" in capsys.readouterr().out
 
 
+def test_an_evaluation_does_not_depend_on_who_plays_which_episode(model_dir, tmp_path):
+    flags = "--eval-only --eval-episodes 6 --report"
+    runs = [
+        train(tmp_path / "pair", model_dir, flags),
+        train(tmp_path / "three", model_dir, f"{flags} --n-env 3"),
+        train(tmp_path / "workers", model_dir, f"{flags} --env-workers 2"),
+    ]
+    for run in runs[1:]:
+        assert timeless(run / "eval.jsonl") == timeless(runs[0] / "eval.jsonl")
+        assert (run / "zero_shot.json").read_text() == (runs[0] / "zero_shot.json").read_text()
+
+
 def test_a_report_of_what_the_model_says(model_dir, tmp_path, capsys):
     run = train(tmp_path / "run", model_dir, "--eval-only --report --eval-episodes 6")
     (record,) = lines(run / "eval.jsonl")

@@ -176,7 +176,7 @@ def test_nothing_that_is_said_is_markup_and_strange_texts_are_written(tmp_path):
 
 
 def test_without_a_transcript_the_panel_keeps_no_words():
-    panel, first = Panel(1, 1), SimpleNamespace(text="x" * 99)
+    panel, first = Panel(1), SimpleNamespace(text="x" * 99)
     panel.act(0, first)
     panel.insert(0, step())
     panel.act(0, SimpleNamespace(text=""))
