@@ -83,7 +83,7 @@ def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
 def _read_rows(path: Path, file: str, needs: str, name: str, notes: list[str]) -> list[dict]:
     """The objects of a .jsonl file that have the numbers it `needs`."""
     try:
-        lines = (path / file).read_text(errors="replace").strip().split("\n")
+        lines = (path / file).read_text(errors="replace").strip().splitlines()
     except OSError as error:
         notes.append(f"{name}/{file}: {error.strerror}")
         return []

@@ -33,9 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's directory")
     notes = []
     runs = read_runs(parser.parse_args(argv).runs, notes)
-    if not runs:
-        print(f"ppo.eval_table: error: {notes[0]}", file=sys.stderr)
+    notes = [note for note in notes if "args.json" in note or "eval.jsonl" in note]  # the rest may
+    if not any(run.evals for run in runs):  # be missing
+        print(f"ppo.eval_table: error: no evaluation: {'; '.join(notes)}", file=sys.stderr)
         return 2
+    for note in notes:
+        print(f"ppo.eval_table: {note}", file=sys.stderr)
     print(eval_table(runs))
     return 0
 

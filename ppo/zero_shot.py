@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from storage.dialogue import action_token
+from storage.dialogue import action_token, shown
 
 SAMPLE = 500  # thoughts; all of them where there are fewer
 REPEATS = 3  # turns in a row with the same action and the same sight
@@ -27,7 +27,7 @@ KINDS = {
     "history dropped from the prompt": "turns",
     f"same action, same observation, {REPEATS} times or more": "turns",
     "time limit reached": "episodes",
-    "ended without success": "episodes",
+    "terminated without success": "episodes",
     "environment failed": "episodes",
 }
 
@@ -151,8 +151,9 @@ def write_check(run: Path, transcript: Transcript, title: str) -> str:
 def summary(figures: dict, title: str) -> str:
     """Markdown that reads well in a terminal."""
     form = lambda value: "-" if value is None else f"{value:.3f}"
-    shown = list(figures["actions"].items())[:20]  # free text has no end of actions
-    actions = ", ".join(f"{' '.join(action.split())[:40]} {k:.3f}" for action, k in shown)
+    most = list(figures["actions"].items())[:20]  # free text has no end of actions
+    code = lambda action: f"`{shown(' '.join(action.split())[:40]).replace('`', chr(39))}`"
+    actions = ", ".join(f"{code(action)} {k:.3f}" for action, k in most)
     lines = [
         f"{title}: {figures['episodes']} episodes, {figures['turns']} turns\n",
         f"- valid actions: {form(figures['valid_action'])} of the turns",
@@ -179,5 +180,5 @@ def examples(figures: dict) -> str:
             parts.append(f"\n## {kind}\n\nseed {example['seed']}, turn {example['turn']}\n")
             for name in ("saw", "response", "executed", "fault"):
                 if example[name]:
-                    parts.append(f"{name}:\n\n{indented(example[name])}")
+                    parts.append(f"{name}:\n\n{indented(shown(example[name]))}")
     return "\n".join(parts)

@@ -13,7 +13,11 @@ from pathlib import Path
 
 SCORES = ("advantages", "values", "kl")  # what tokens are coloured by
 FAILED = ("failure", "time limit", "fault")
-NEEDED = {"update", "env", "episode", "seed", "step", "prompt", "response", "tokens", "fault"}
+NEEDED = set(
+    """update env episode seed step prompt response action_at action valid reward terminated
+    truncated success fault response_truncated prompt_overflow tokens logps values advantages
+    kl""".split()
+)
 # All that moves a cursor, changes the direction of text or cannot be seen, but newline and tab
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
@@ -87,6 +91,7 @@ def read(run: Path) -> list[dict]:
             except ValueError:
                 record = None
             whole = isinstance(record, dict) and NEEDED <= record.keys()
+            whole = whole and isinstance(record["reward"], int | float)  # NaN has become None
             records.append(record) if whole else torn.append(number)
     if torn:
         lines = f"line {torn[0]}" if len(torn) == 1 else f"{len(torn)} lines (first: {torn[0]})"

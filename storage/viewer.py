@@ -155,12 +155,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def view(args: argparse.Namespace) -> None:
+    logged = split(read(args.run))
     episodes = select(
-        split(read(args.run)), args.env, args.episode, args.updates, args.failures, args.invalid,
-        args.longest,
-    )  # fmt: skip
+        logged, args.env, args.episode, args.updates, args.failures, args.invalid, args.longest
+    )
     if not episodes:
-        raise ValueError(f"no episode of {args.run} is like that")
+        numbers = lambda env: [e.number for e in logged if e.env == env]
+        held = {
+            n: f"{min(numbers(n))} to {max(numbers(n))}" for n in sorted({e.env for e in logged})
+        }
+        there = "; ".join(f"environment {n}: episodes {span}" for n, span in held.items())
+        raise ValueError(f"no episode of {args.run} is like that; it holds {there} (--log-envs)")
     if args.gif:
         write_gif(args, episodes)
     elif args.env is not None:

@@ -52,7 +52,7 @@ def test_achievements_have_a_table_of_their_own(tmp_path, capsys):
 
 def test_what_is_no_run_is_one_line_and_code_2(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("ppo.eval_table: error: ")
+    assert capsys.readouterr().err.startswith("ppo.eval_table: error: no evaluation: ")
     write_eval_table(tmp_path)
     assert not (tmp_path / "eval.md").exists()
 

@@ -247,7 +247,7 @@ def test_a_report_of_what_the_model_says(model_dir, tmp_path, capsys):
     assert check["valid_action"] == record["eval/valid_action"] == 0
     assert check["actions"] == {"pass": 1.0}
     assert check["failures"]["invalid action"]["count"] == 24
-    assert check["failures"]["ended without success"]["count"] == 6
+    assert check["failures"]["terminated without success"]["count"] == 6
     assert 0 < check["thought_tokens_mean"] <= check["thought_tokens_p95"] <= 8
     example = check["failures"]["invalid action"]["example"]
     assert "The colour is" in example["saw"] and example["executed"] == "pass"

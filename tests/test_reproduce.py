@@ -77,10 +77,19 @@ def test_the_papers_settings(capsys, monkeypatch):
     assert long.memory_length == 32 and long.prompt_limit + long.response_limit <= 32768
 
 
-def test_tables_share_runs(capsys):
-    (one,) = dry_run(capsys, "table3", "--only", "babyai-pickup", "--seeds", "1")
+def test_tables_share_runs(capsys, tmp_path):
+    seed = ["--seeds", "1", "--runs", str(tmp_path)]
+    (one,) = dry_run(capsys, "table3", "--only", "babyai-pickup", *seed)
     for figure in ("figure3", "figure4"):
-        assert one in dry_run(capsys, figure, "--seeds", "1")
+        assert one in dry_run(capsys, figure, *seed)
+
+
+def test_a_whole_name_chooses_one_row_and_a_part_all_that_have_it(capsys, tmp_path):
+    seed = ["--seeds", "1", "--runs", str(tmp_path)]
+    chosen = lambda *only: len(dry_run(capsys, "table3", "--only", *only, *seed))
+    assert chosen("baba-two_room-goto_win") == 1  # not ...-distr_obj_rule as well
+    assert chosen("two_room") == 3
+    assert chosen("babyai-open", "two_room-goto") == 3
 
 
 def test_flags_for_main(capsys, tmp_path):

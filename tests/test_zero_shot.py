@@ -169,7 +169,8 @@ def test_nothing_that_is_said_is_markup_and_strange_texts_are_written(tmp_path):
     said = write_check(tmp_path, transcript, "toy")
     assert said.splitlines()[-1] == f"an example of each: {tmp_path / 'zero_shot.md'}"
     page = (tmp_path / "zero_shot.md").read_text(errors="replace")
-    assert "    # no title\n    ```\n    | a ? | <b>long" in page and len(page) < 4000
+    assert "    # no title\n    ```\n    | a ⟨U+DCFF⟩ | <b>long" in page and len(page) < 4000
+    assert "- actions that were executed: `free | text free | text" in page
     assert [line for line in page.splitlines() if line.startswith("#")] == [
         "# Zero-shot check", f"## {MARKER}", f"## {INVALID}",
     ]  # fmt: skip
