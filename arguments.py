@@ -137,6 +137,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         check(args)
         if args.memory == "full" and known.memory_length is not None:
             raise ValueError("--memory full shows every turn; leave --memory-length out")
+        if known.skip_first_eval and known.eval_only:  # typed: a resumed run may have had the first
+            raise ValueError("--eval-only is the evaluation that --skip-first-eval leaves out")
     except ValueError as error:
         parser.error(str(error))
     return args
@@ -251,8 +253,6 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--kl-horizon {args.kl_horizon} is less than one batch: {turns}")
     if args.override and not args.resume:
         raise ValueError("--override is about a run that goes on: it goes with --resume")
-    if args.skip_first_eval and args.eval_only:
-        raise ValueError("--eval-only is the evaluation that --skip-first-eval leaves out")
 
 
 class OneLineParser(argparse.ArgumentParser):

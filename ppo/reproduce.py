@@ -93,10 +93,9 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
     """Run what is missing and write the table. Returns the exit code."""
     table = TABLES[args.name]
     planned = plan(args, table, extra)
-    names = [run.row["name"] for run in planned]
+    names = dict.fromkeys(run.row["name"] for run in planned)
     chosen = [run for run in planned if is_chosen(run, args.only, names)]
     if not chosen:
-        names = dict.fromkeys(row["name"] for row in table["rows"])
         raise ValueError(f"--only {' '.join(args.only)}: nothing of {args.name} is called so; "
                          f"its runs: {', '.join(names)}")  # fmt: skip
     commands = [command(run) for run in chosen]  # a run that does not fit shows before any begins
@@ -141,7 +140,7 @@ def plan(args: argparse.Namespace, table: dict, extra: dict) -> list[Planned]:
     ]  # fmt: skip
 
 
-def is_chosen(run: Planned, only: list[str], names: list[str]) -> bool:
+def is_chosen(run: Planned, only: list[str], names: dict[str, None]) -> bool:
     """A whole name of `names` is that row's alone; a part is that of all that have it."""
     name = run.row["name"]
     return not only or any(part == name if part in names else part in name for part in only)

@@ -1,5 +1,6 @@
 """The defaults: the paper's runs, the embedded model's, and what overrides what."""
 
+import json
 import math
 from pathlib import Path
 
@@ -60,3 +61,10 @@ def test_what_is_typed_counts_more():
 
 def test_greedy_is_for_evaluation():
     assert get_args(["--temperature", "0", "--eval-only"]).temperature == 0
+
+
+def test_a_run_without_its_first_evaluation_is_evaluated_later(tmp_path):
+    saved = vars(get_args(["--skip-first-eval"])) | dict(run_dir=None)
+    (tmp_path / "args.json").write_text(json.dumps({"args": saved}))
+    args = get_args(["--resume", str(tmp_path), "--eval-only"])
+    assert args.eval_only and args.skip_first_eval

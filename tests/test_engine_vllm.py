@@ -50,10 +50,11 @@ def global_state():
     return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 
 
-def vllm_engine(tokenizer, path, limit=8, prompt_limit=64, max_num_seqs=4, **settings):
-    settings = dict(dtype="float32", seed=0, gpu_memory_utilization=0.3) | settings
-    common, lengths = (tokenizer, {0}, limit, 1.0), dict(prompt_limit=prompt_limit)
-    return VLLMEngine(*common, model=str(path), max_num_seqs=max_num_seqs, **lengths, **settings)
+def vllm_engine(tokenizer, path, limit=8, prompt_limit=64, max_num_seqs=4):
+    return VLLMEngine(
+        tokenizer, {0}, limit, 1.0, model=str(path), prompt_limit=prompt_limit, dtype="float32",
+        seed=0, gpu_memory_utilization=0.3, max_num_seqs=max_num_seqs,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
