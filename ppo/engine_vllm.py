@@ -32,6 +32,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
 from vllm import LLM, SamplingParams  # noqa: E402
+from vllm.model_executor.layers import rotary_embedding  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 from vllm.sampling_params import RequestOutputKind  # noqa: E402
 
@@ -92,6 +93,8 @@ class VLLMEngine(Engine):
             generation_config="vllm",  # the model's own would bring in top-p, top-k and ends
             distributed_executor_backend="external_launcher" if ranks() > 1 else None,
         )
+        # Engines of one process share rotary tables, which vLLM 0.25 spoils when the second reloads.
+        rotary_embedding._ROPE_DICT.clear()
         with process_state():
             try:
                 self.llm = LLM(**settings)
