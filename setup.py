@@ -36,6 +36,7 @@ setup(
         "report": ["matplotlib>=3.9"],
         "test": [
             "pytest>=8",
+            "pytest-xdist>=3.6",
             "hypothesis>=6",
             "ruff>=0.15",
             "matplotlib>=3.9",

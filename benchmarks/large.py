@@ -25,6 +25,10 @@ SHAPES = {
         hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=2,
         intermediate_size=11008, vocab_size=151_936,
     ),
+    "small": dict(
+        hidden_size=256, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2,
+        intermediate_size=768, vocab_size=8192,
+    ),
     "tiny": dict(
         hidden_size=64, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
         intermediate_size=96, vocab_size=1024,
@@ -36,7 +40,7 @@ FLAGS = """--env-name babyai-goto --n-env 32 --e-len 8 --minibatch 128 --ppo-epo
 GB = 2**30
 
 
-def build(shape: str, folder: Path) -> Qwen2Config:
+def build(shape: str, folder: Path | str) -> Qwen2Config:
     """A model of random weights in bf16 with the embedded model's tokenizer."""
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(TINY)

@@ -1,17 +1,20 @@
 """The table of rollout ratios: vLLM against lock-step, transformers and a cache that is off.
 
-    python -m benchmarks.rollout       some minutes; needs vLLM
+    python -m benchmarks.rollout                               some minutes; needs vLLM
+    python -m benchmarks.rollout --shape 3b --n-env 256        random weights, for a GPU
 
-Every ratio is the median of three pairs, taken in random order within one run of the embedded
-model. Lengths of responses and times of environments are drawn from (repetition, slot, count), the
-same for both sides of a pair, and the prompts do not depend on the responses.
+Every ratio is the median of three pairs, taken in random order within one run of one model. Lengths
+of responses and times of environments are drawn from (repetition, slot, count), the same for both
+sides of a pair, and the prompts do not depend on the responses.
 """
 
+import argparse
 import math
 import random
 import statistics
 import time
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import gymnasium
@@ -20,16 +23,18 @@ import torch
 
 import memory
 from arguments import TINY
+from benchmarks.large import SHAPES, build
 from envs.vec_env import EpisodeSeeds, VecEnv
 from main import collect
 from memory.chat import make_render
+from ppo.decoder import choose_dtype
 from ppo.engine import TransformersEngine, sample
 from ppo.model import ActorCritic
 from ppo.pretrained import load_lm
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
-N, REPETITIONS = 32, 3
+REPETITIONS = 3
 PROMPT_LIMIT, RESPONSE_LIMIT, END = 1024, 512, 0
 SIGMA = math.log(400 / 60) / 2.326  # of a lognormal whose 99th percentile is 400 / 60 medians
 TOKENS, SECONDS = 60, 0.3  # medians, of a response and of a turn of a slow environment
@@ -60,23 +65,42 @@ PAIRS = [  # name, A, B, target
 
 
 def main() -> None:
-    torch.manual_seed(0)
-    lm, tokenizer, _ = load_lm(str(TINY), "cpu")
-    actor_critic, render = ActorCritic(lm, 0, 1.0), make_render(tokenizer, PROMPT_LIMIT)
-    start, vllm = timed(build_vllm, tokenizer)  # the import of vLLM included
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    shape = "random weights of this shape; default: the embedded model"
+    parser.add_argument("--shape", choices=SHAPES, help=shape)
+    parser.add_argument("--n-env", type=int, default=32)
+    args = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        if args.shape:
+            build(args.shape, folder)
+        print(f"{args.shape or 'embedded'} model, N = {args.n_env}")
+        measure(folder if args.shape else str(TINY), args.n_env)
+
+
+def measure(model: str, n_env: int) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = choose_dtype("auto", device)
+    lm, tokenizer, _ = load_lm(model, device)
+    actor_critic = ActorCritic(lm, 0, 1.0, dtype=dtype)
+    render = make_render(tokenizer, PROMPT_LIMIT)
+    settings = dict(model=model, dtype=str(dtype).removeprefix("torch."), max_num_seqs=n_env)
+    start, vllm = timed(build_vllm, tokenizer, settings)  # the import of vLLM included
     transformers = RowLimits(tokenizer, {END}, RESPONSE_LIMIT, 1.0)
-    built = dict(vllm=vllm, uncached=build_vllm(tokenizer, False), transformers=transformers)
+    uncached = build_vllm(tokenizer, settings, enable_prefix_caching=False, enable_sleep_mode=False)
+    built = dict(vllm=vllm, uncached=uncached, transformers=transformers)
     for engine in built.values():
         engine.push_weights(actor_critic)
     pushes = [timed(vllm.push_weights, actor_critic)[0] for _ in range(REPETITIONS)]
     ways = sorted({way for _, *pair, _ in PAIRS for way in pair}, key=repr)
     for way in ways:
-        rollout(replace(way, e_len=1), built[way.engine], render, REPETITIONS)  # not measured
+        rollout(
+            replace(way, e_len=1), n_env, built[way.engine], render, REPETITIONS
+        )  # not measured
     rates, rng = {}, random.Random(0)
     for repetition in range(REPETITIONS):
         for way in rng.sample(ways, len(ways)):
-            rates[way, repetition] = rollout(way, built[way.engine], render, repetition)
-    print(f"N = {N}, {torch.get_num_threads()} OpenMP thread(s)")
+            rates[way, repetition] = rollout(way, n_env, built[way.engine], render, repetition)
+    print(f"{device}, {settings['dtype']}, {torch.get_num_threads()} OpenMP thread(s)")
     for clock, what in enumerate(("second", "second of processor time")):
         print(f"{f'turns per {what}: A / B':46s} {'A':>7s} {'B':>7s}  A / B  target  pairs")
         for name, a, b, target in PAIRS:
@@ -95,22 +119,23 @@ def timed(function, *args):
     return time.perf_counter() - start, result
 
 
-def rollout(way: Way, engine, render, repetition: int) -> tuple[float, float]:
+def rollout(way: Way, n_env: int, engine, render, repetition: int) -> tuple[float, float]:
     """Turns of `way` per second, and per second of this process's processor time."""
-    envs = SlowEnvs(repetition, SECONDS if way.slow else 0.0, way.together)
-    memories = [memory.make("window", way.memory_length) for _ in range(N)]
+    envs = SlowEnvs(n_env, repetition, SECONDS if way.slow else 0.0, way.together)
+    memories = [memory.make("window", way.memory_length) for _ in range(n_env)]
     for mem, first in zip(memories, envs.envs.reset(), strict=True):
         mem.reset(first)
-    storage = RolloutStorage(way.e_len, N, 4096, Episodes(N))
+    storage = RolloutStorage(way.e_len, n_env, 4096, Episodes(n_env))
     engine.reseed(repetition)
     drawn = Lengths(engine, way.tokens, way.together)
     worked = time.process_time()
     taken, _ = timed(collect, envs, memories, drawn, render, storage)
     worked = time.process_time() - worked
     for count, turns in enumerate(storage.responses, 1):
-        lengths = [drawn.length(slot, count) for slot in range(N)]
+        lengths = [drawn.length(slot, count) for slot in range(n_env)]
         assert [len(response.ids) for response in turns] == lengths, (way, count)
-    return N * way.e_len / taken, N * way.e_len / worked
+    turns = n_env * way.e_len
+    return turns / taken, turns / worked
 
 
 def heavy_tailed(median: float, *seed: int) -> float:
@@ -144,10 +169,10 @@ class Lengths:
 class SlowEnvs:
     """Environments of about `median` seconds, as if each had its process; `together` or not."""
 
-    def __init__(self, seed: int, median: float, together: bool):
-        self.envs = VecEnv(Story, [EpisodeSeeds(seed, 0, i) for i in range(N)])
+    def __init__(self, n_env: int, seed: int, median: float, together: bool):
+        self.envs = VecEnv(Story, [EpisodeSeeds(seed, 0, i) for i in range(n_env)])
         self.seed, self.median, self.together = seed, median, together
-        self.count, self.answers = [0] * N, {}  # i -> (when it is due, Step)
+        self.count, self.answers = [0] * n_env, {}  # i -> (when it is due, Step)
 
     def send(self, i: int, text: str) -> None:
         self.envs.send(i, text)
@@ -215,16 +240,15 @@ def sample_counted(logits, temperature, rngs):
     return tokens, logps
 
 
-def build_vllm(tokenizer, cached: bool = True):
+def build_vllm(tokenizer, settings: dict, **options):
+    """options: of vLLM itself. Only one engine of a process can sleep, on a GPU."""
     from ppo import engine_vllm
 
-    def llm(enable_prefix_caching, make=engine_vllm.LLM, **options):
-        return make(enable_prefix_caching=cached, **options)
-
-    with patch.object(engine_vllm, "LLM", llm):
+    make = engine_vllm.LLM
+    with patch.object(engine_vllm, "LLM", lambda **others: make(**others | options)):
         return engine_vllm.VLLMEngine(
-            tokenizer, set(), RESPONSE_LIMIT, 1.0, max_num_seqs=N, model=str(TINY),
-            prompt_limit=PROMPT_LIMIT, dtype="float32", seed=0, gpu_memory_utilization=0.3,
+            tokenizer, set(), RESPONSE_LIMIT, 1.0, **settings,
+            prompt_limit=PROMPT_LIMIT, seed=0, gpu_memory_utilization=0.3,
         )  # fmt: skip
 
 

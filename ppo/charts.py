@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ppo.curves import Group, Run, mean_and_spread
 
 # Colours that colour-blind readers tell apart: Okabe and Ito's for groups, Tol's for a run's time.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 PARTS = {"warm-up": "#332288", "collect": "#88CCEE", "score": "#DDCC77", "update": "#44AA99",
          "push": "#CC6677", "eval": "#AA4499", "other": "#DDDDDD"}  # fmt: skip
 STYLE = {

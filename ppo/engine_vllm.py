@@ -93,7 +93,7 @@ class VLLMEngine(Engine):
             generation_config="vllm",  # the model's own would bring in top-p, top-k and ends
             distributed_executor_backend="external_launcher" if ranks() > 1 else None,
         )
-        # Engines of one process share rotary tables, which vLLM 0.25 spoils when the second reloads.
+        # Engines of a process share rotary tables, which vLLM 0.25 spoils when the second reloads.
         rotary_embedding._ROPE_DICT.clear()
         with process_state():
             try:
