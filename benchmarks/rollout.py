@@ -92,10 +92,8 @@ def measure(model: str, n_env: int) -> None:
         engine.push_weights(actor_critic)
     pushes = [timed(vllm.push_weights, actor_critic)[0] for _ in range(REPETITIONS)]
     ways = sorted({way for _, *pair, _ in PAIRS for way in pair}, key=repr)
-    for way in ways:
-        rollout(
-            replace(way, e_len=1), n_env, built[way.engine], render, REPETITIONS
-        )  # not measured
+    for way in ways:  # not measured
+        rollout(replace(way, e_len=1), n_env, built[way.engine], render, REPETITIONS)
     rates, rng = {}, random.Random(0)
     for repetition in range(REPETITIONS):
         for way in rng.sample(ways, len(ways)):
