@@ -130,7 +130,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the --run-dir of a run")
-    add("--env", type=int, help="print the episodes of this environment")
+    add("--env", type=int, help="print this environment's episodes; with --out or --frames: a page")
     add("--episode", type=int, help="only the one of this number (as in the list)")
     add("--updates", type=int, nargs=2, metavar=("FIRST", "LAST"), help="only of these updates")
     add("--failures", action="store_true", help="only episodes that ended without success")
@@ -168,7 +168,7 @@ def view(args: argparse.Namespace) -> None:
         raise ValueError(f"no episode of {args.run} is like that; it holds {there} (--log-envs)")
     if args.gif:
         write_gif(args, episodes)
-    elif args.env is not None:
+    elif args.env is not None and not (args.out or args.frames):
         print_all(describe(episodes, args.prompts, args.color or default_colour()))
     else:
         write_page(args, episodes)

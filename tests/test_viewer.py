@@ -120,6 +120,15 @@ def test_colours_end_where_98_of_100_tokens_are():
     assert bounds(split([record])) == {"advantages": 0.99, "values": 1.0, "kl": 0.3}
 
 
+def test_env_prints_but_where_it_is_told_to_write(tmp_path, capsys):
+    run, out = write(tmp_path, LOG), tmp_path / "page.html"
+    assert main([str(run), "--env", "0"]) == 0
+    assert "page" not in capsys.readouterr().out and not (run / "trajectories.html").exists()
+    assert main([str(run), "--env", "0", "--out", str(out)]) == 0
+    assert f"{out}: 3 episodes" in capsys.readouterr().out
+    assert {episode["env"] for episode in data_of(out.read_text())["episodes"]} == {0}
+
+
 # ---- bad input ----------------------------------------------------------------------------------
 
 
