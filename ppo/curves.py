@@ -54,7 +54,8 @@ class Group:
 def read_runs(paths: list[Path], notes: list[str]) -> list[Run]:
     """Every run once, under the shortest names that tell them apart; `notes` gets what is amiss."""
     paths = list(dict.fromkeys(path.resolve() for path in paths))
-    above = os.path.commonpath([path.parent for path in paths])
+    there = [path for path in paths if (path / "args.json").exists()] or paths
+    above = os.path.commonpath([path.parent for path in there])
     runs = [_read_run(path, os.path.relpath(path, above), notes) for path in paths]
     return [run for run in runs if run is not None]
 

@@ -137,6 +137,11 @@ def test_a_run_that_is_given_twice_counts_once(tmp_path):
     assert len(read_runs([run, tmp_path / "x" / ".." / "run"], [])) == 1
 
 
+def test_what_is_no_run_makes_no_names_longer(tmp_path):
+    paths = [write_run(tmp_path / "runs" / name) for name in ("a", "b")]
+    assert [run.name for run in read_runs([*paths, tmp_path / "nothing"], [])] == ["a", "b"]
+
+
 # ---- what is missing or torn --------------------------------------------------------------------
 
 
