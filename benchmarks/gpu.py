@@ -20,10 +20,10 @@ from ppo.decoder import choose_dtype
 from ppo.engine import CannotRun, make_engine
 from ppo.model import ActorCritic
 from ppo.pretrained import load_lm
+from storage.world import ALONE
 
 TURNS, PROMPT, RESPONSE = 8, 600, 120
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
+DEVICE, CUDA = ALONE.device, torch.cuda.is_available()
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
 import main
 from arguments import TINY
+from storage.world import ALONE
 
 SHAPES = {
     "3b": dict(
@@ -48,7 +49,7 @@ def build(shape: str, folder: Path | str) -> Qwen2Config:
         **SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=32768,
         eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
     )  # fmt: skip
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+    with torch.device(ALONE.device):
         lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     lm.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -33,6 +33,7 @@ from ppo.model import ActorCritic
 from ppo.pretrained import load_lm
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
+from storage.world import ALONE
 
 REPETITIONS = 3
 PROMPT_LIMIT, RESPONSE_LIMIT, END = 1024, 512, 0
@@ -78,9 +79,8 @@ def main() -> None:
 
 
 def measure(model: str, n_env: int) -> None:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = choose_dtype("auto", device)
-    lm, tokenizer, _ = load_lm(model, device)
+    dtype = choose_dtype("auto", ALONE.device)
+    lm, tokenizer, _ = load_lm(model, ALONE.device)
     actor_critic = ActorCritic(lm, 0, 1.0, dtype=dtype)
     render = make_render(tokenizer, PROMPT_LIMIT)
     settings = dict(model=model, dtype=str(dtype).removeprefix("torch."), max_num_seqs=n_env)
@@ -98,7 +98,7 @@ def measure(model: str, n_env: int) -> None:
     for repetition in range(REPETITIONS):
         for way in rng.sample(ways, len(ways)):
             rates[way, repetition] = rollout(way, n_env, built[way.engine], render, repetition)
-    print(f"{device}, {settings['dtype']}, {torch.get_num_threads()} OpenMP thread(s)")
+    print(f"{ALONE.device}, {settings['dtype']}, {torch.get_num_threads()} OpenMP thread(s)")
     for clock, what in enumerate(("second", "second of processor time")):
         print(f"{f'turns per {what}: A / B':46s} {'A':>7s} {'B':>7s}  A / B  target  pairs")
         for name, a, b, target in PAIRS:

@@ -12,10 +12,12 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import torch
+
 from storage.world import World
 
 LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl, cut back by a resume
-PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "crafter", "numpy", "vllm")
+PACKAGES = ("transformers", "gymnasium", "minigrid", "crafter", "numpy", "vllm")
 
 
 def choose_run_dir(args: argparse.Namespace, world: World) -> Path:
@@ -48,7 +50,8 @@ def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, world
 
 
 def describe_run(args: argparse.Namespace) -> dict:
-    versions = {"python": platform.python_version()}
+    # torch says what it was built for, too, which its package's version leaves out
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
     for package in PACKAGES:
         try:
             versions[package] = version(package)
