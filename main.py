@@ -16,25 +16,25 @@ import torch
 import memory
 from arguments import get_args
 from envs import make_env
-from envs.slot import EnvError
-from envs.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
+from envs.pool.slot import EnvError
+from envs.pool.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
 from memory.chat import make_render
+from ppo.advantages import dual_discount_gae
 from ppo.agent import Agent
-from ppo.checkpoint import RunError, load_checkpoint, restore, save_checkpoint, snapshot
-from ppo.decoder import choose_dtype
 from ppo.distributed import check_shares, make_stepper, make_world, shard
-from ppo.dry_run import dry_run
-from ppo.engine import make_engine
+from ppo.engines.contract import make_engine
 from ppo.evaluation import Panel
-from ppo.gae import dual_discount_gae
+from ppo.fit.advice import dry_run
 from ppo.kl import KLPenalty
-from ppo.logger import Logger, Timer
-from ppo.model import ActorCritic, AdaptersOff, Reference
-from ppo.pretrained import load_lm
-from ppo.run_dir import choose_run_dir, start_run_dir
-from ppo.stop import Stop
+from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference
+from ppo.model.decoder import choose_dtype
+from ppo.model.pretrained import load_lm
+from ppo.reports.zero_shot import Transcript
+from ppo.run.checkpoint import RunError, load_checkpoint, restore, save_checkpoint, snapshot
+from ppo.run.directory import choose_run_dir, start_run_dir
+from ppo.run.logger import Logger, Timer
+from ppo.run.stop import Stop
 from ppo.warmup import warm_up_critic
-from ppo.zero_shot import Transcript
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 

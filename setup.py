@@ -2,7 +2,7 @@
 pip install -e .[vllm]      plus vLLM for CUDA
 pip install -e .[ranks]     plus DeepSpeed and accelerate's launcher, for --zero-stage 1, 2, 3
 pip install -e .[lora]      plus peft, for --lora-rank
-pip install -e .[report]    plus matplotlib, for the learning curves of ppo/report.py
+pip install -e .[report]    plus matplotlib, for the learning curves of ppo/reports/page.py
 pip install -e .[test]      plus what `make test` needs
 """
 
@@ -14,8 +14,11 @@ setup(
     description="PPO for LLM agents that act over hundreds of turns, from scratch",
     license="MIT",
     python_requires=">=3.10",
-    packages=["envs", "memory", "ppo", "ppo.players", "storage"],
-    package_data={"storage": ["viewer.html"]},
+    packages=[
+        *("envs", "envs.pool", "memory", "models", "models.players", "storage", "ppo"),
+        *(f"ppo.{room}" for room in "engines fit model paper reports run".split()),
+    ],
+    package_data={"ppo.reports": ["viewer.html"]},
     py_modules=["arguments", "main"],
     install_requires=[
         "torch>=2.11",

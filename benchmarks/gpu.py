@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 import torch
 
 from benchmarks.large import GB, SHAPES, build
-from ppo.decoder import choose_dtype
-from ppo.engine import CannotRun, make_engine
-from ppo.model import ActorCritic
-from ppo.pretrained import load_lm
-from storage.world import ALONE
+from ppo.engines.contract import CannotRun, make_engine
+from ppo.model.actor_critic import ActorCritic
+from ppo.model.decoder import choose_dtype
+from ppo.model.pretrained import load_lm
+from storage.ranks import ALONE
 
 TURNS, PROMPT, RESPONSE = 8, 600, 120
 DEVICE, CUDA = ALONE.device, torch.cuda.is_available()

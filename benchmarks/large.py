@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
 import main
 from arguments import TINY
-from storage.world import ALONE
+from storage.ranks import ALONE
 
 SHAPES = {
     "3b": dict(

@@ -20,14 +20,14 @@ from types import SimpleNamespace
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-import ppo.decoder
-import ppo.memory_estimate
+import ppo.fit.estimate
+import ppo.model.decoder
+from ppo.advantages import dual_discount_gae
 from ppo.agent import Agent
-from ppo.engine import Response
-from ppo.gae import dual_discount_gae
-from ppo.memory_estimate import estimate
-from ppo.memory_setting import Setting, shape_of
-from ppo.model import ActorCritic, Reference
+from ppo.engines.contract import Response
+from ppo.fit.estimate import estimate
+from ppo.fit.setting import Setting, shape_of
+from ppo.model.actor_critic import ActorCritic, Reference
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
@@ -105,7 +105,7 @@ def measure(
     vocab: int = 4096, n_layers: int = 12, tied: bool = False, **changes
 ) -> dict[str, float]:
     """Measured and estimated bytes, in this process."""
-    ppo.decoder.LOGITS_PER_CHUNK = ppo.memory_estimate.LOGITS_PER_CHUNK = CHUNK
+    ppo.model.decoder.LOGITS_PER_CHUNK = ppo.fit.estimate.LOGITS_PER_CHUNK = CHUNK
     cuda = torch.cuda.is_available()
     setting = Setting(1, PROMPT + RESPONSE, PROMPT, RESPONSE, n_env=1, cuda=cuda)
     setting = replace(setting, **changes)

@@ -24,16 +24,16 @@ import torch
 import memory
 from arguments import TINY
 from benchmarks.large import SHAPES, build
-from envs.vec_env import EpisodeSeeds, VecEnv
+from envs.pool.vec_env import EpisodeSeeds, VecEnv
 from main import collect
 from memory.chat import make_render
-from ppo.decoder import choose_dtype
-from ppo.engine import TransformersEngine, sample
-from ppo.model import ActorCritic
-from ppo.pretrained import load_lm
+from ppo.engines.lockstep import TransformersEngine, sample
+from ppo.model.actor_critic import ActorCritic
+from ppo.model.decoder import choose_dtype
+from ppo.model.pretrained import load_lm
 from storage.episodes import Episodes
+from storage.ranks import ALONE
 from storage.rollout import RolloutStorage
-from storage.world import ALONE
 
 REPETITIONS = 3
 PROMPT_LIMIT, RESPONSE_LIMIT, END = 1024, 512, 0
@@ -220,7 +220,7 @@ class RowLimits(TransformersEngine):
 
     def _generate(self, prompts, rngs):
         self.response_limit = max(rng.left for rng in rngs)
-        with patch("ppo.engine.sample", sample_counted):
+        with patch("ppo.engines.lockstep.sample", sample_counted):
             return super()._generate(prompts, rngs)
 
 
@@ -240,7 +240,7 @@ def sample_counted(logits, temperature, rngs):
 
 def build_vllm(tokenizer, settings: dict, **options):
     """options: of vLLM itself. Only one engine of a process can sleep, on a GPU."""
-    from ppo import engine_vllm
+    from ppo.engines import vllm as engine_vllm
 
     make = engine_vllm.LLM
     with patch.object(engine_vllm, "LLM", lambda **others: make(**others | options)):

@@ -16,17 +16,17 @@ import torch
 
 from arguments import TINY, get_args
 from envs import make_env
-from envs.vec_env import EpisodeSeeds
+from envs.pool.vec_env import EpisodeSeeds
 from main import collect, make_agent, make_envs, start_memories
 from memory.chat import make_render
-from ppo.engine import TransformersEngine
-from ppo.gae import dual_discount_gae
-from ppo.model import ActorCritic, Reference
-from ppo.pretrained import load_lm
+from ppo.advantages import dual_discount_gae
+from ppo.engines.lockstep import TransformersEngine
+from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.pretrained import load_lm
 from storage.episodes import Episodes
 from storage.minibatch import MicroBatch
+from storage.ranks import ALONE, World
 from storage.rollout import RolloutStorage
-from storage.world import ALONE, World
 
 PAPER = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
 
@@ -177,7 +177,7 @@ def bench_score() -> None:
 PEAK = """
 import sys, torch
 from types import SimpleNamespace
-from ppo import decoder
+from ppo.model import decoder
 from benchmarks.run import peak_bytes
 chunked, tokens, V, D = sys.argv[1] == "chunked", 4096, 151_936, 64
 head = torch.nn.Linear(D, V, bias=False)

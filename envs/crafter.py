@@ -14,7 +14,7 @@ from crafter import worldgen
 from gymnasium.utils.seeding import np_random
 
 from envs import crafter_text
-from envs.simplex import NoiseTable
+from envs.crafter_noise import NoiseTable
 from envs.text_env import TextEnv
 
 AREA, VIEW = (64, 64), (9, 9)  # cells; the text shows VIEW without its two rows for the inventory

@@ -44,7 +44,7 @@ class Step:
     observation: Observation  # what followed; the final one where the episode ended
     first: Observation | None = None  # of the next episode, where this one ended
     metrics: dict = field(default_factory=dict)  # floats of a finished episode, e.g. achievements
-    fault: str = ""  # one line where the environment failed: that cut the episode (`envs.seat`)
+    fault: str = ""  # one line where the environment failed: that cut the episode
     episode: int = 0  # number of the environment's episode, from 0
     seed: int = 0  # that it was reset with
     number: int = 0  # of this turn in the episode, from 1

@@ -9,11 +9,11 @@ critic-only step of the warm-up.
 import torch
 from torch import Tensor
 
-from ppo.gae import whiten
+from ppo.advantages import whiten
 from ppo.kl import k3
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
 from ppo.optimizer import Stepper
-from storage.world import ALONE, World
+from storage.ranks import ALONE, World
 
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ppo.optimizer import Stepper
-from storage.world import ALONE, World
+from storage.ranks import ALONE, World
 
 
 class Ranks(World):

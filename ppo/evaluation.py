@@ -1,14 +1,14 @@
 """The evaluation panel: a fixed set of seeded episodes, the same for every run.
 
 `Panel` stands in the place of the RolloutStorage in `collect` and keeps only how episodes ended,
-and, where it is given a `ppo.zero_shot.Transcript`, what the model said. Whichever environment is
-free plays the next episode; which one it was makes no difference to any figure.
+and, where it is given a `Transcript`, what the model said. Whichever environment is free plays the
+next episode; which one it was makes no difference to any figure.
 """
 
 import math
 
 from storage.episodes import Episodes
-from storage.world import ALONE, World
+from storage.ranks import ALONE, World
 
 
 class Panel:

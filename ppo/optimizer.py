@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from storage.world import World
+from storage.ranks import World
 
 
 class Stepper:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from storage.world import ALONE, World
+from storage.ranks import ALONE, World
 
 
 @dataclass

@@ -11,10 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from storage.dialogue import action_token
 from storage.episodes import Episodes
 from storage.minibatch import micro_batches
-from storage.world import ALONE, World
+from storage.ranks import ALONE, World
 
 
 class RolloutStorage:
@@ -259,7 +258,7 @@ class RolloutStorage:
     def _action_mask(self, responses, steps) -> Tensor:
         """(E, N, T), True from the token on in which the ACTION marker of a response begins."""
         turns = zip(responses, steps, strict=True)
-        starts = [action_token(r.pieces, r.text, step.action_at) for r, step in turns]
+        starts = [r.action_token(step.action_at) for r, step in turns]
         starts = torch.tensor(starts, device=self.device).view(self.e_len, self.n_env, 1)
         return torch.arange(self.logps.shape[-1], device=self.device) >= starts
 

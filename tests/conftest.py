@@ -11,11 +11,11 @@ import torch  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
-from envs.vec_env import VecEnv  # noqa: E402
-from ppo.engine import Response  # noqa: E402
+from envs.pool.vec_env import VecEnv  # noqa: E402
+from ppo.engines.contract import Response  # noqa: E402
 from storage.episodes import Episodes  # noqa: E402
+from storage.ranks import ALONE  # noqa: E402
 from storage.rollout import RolloutStorage  # noqa: E402
-from storage.world import ALONE  # noqa: E402
 
 torch.set_num_threads(1)
 EOS = 0
@@ -130,3 +130,14 @@ def fill_storage(
             rollouts.finish(n - mine.start, last)
     rollouts.join()
     return rollouts
+
+
+def batch(*turns):
+    """(ids, response_mask) of (prompt, response) pairs, padded on the right with id 3."""
+    width = max(len(p) + len(r) for p, r in turns)
+    ids = torch.full((len(turns), width), 3)
+    mask = torch.zeros(len(turns), width, dtype=torch.bool)
+    for b, (p, r) in enumerate(turns):
+        ids[b, : len(p) + len(r)] = torch.tensor(p + r)
+        mask[b, len(p) : len(p) + len(r)] = True
+    return ids, mask

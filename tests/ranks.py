@@ -15,14 +15,14 @@ warnings.simplefilter("ignore", FutureWarning)
 import torch  # noqa: E402
 from conftest import fill_storage, make_lm  # noqa: E402
 
-import ppo.decoder  # noqa: E402
+import ppo.model.decoder  # noqa: E402
+from ppo.advantages import dual_discount_gae  # noqa: E402
 from ppo.agent import Agent  # noqa: E402
 from ppo.distributed import Ranks, make_stepper, shard  # noqa: E402
-from ppo.gae import dual_discount_gae  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
-from ppo.model import ActorCritic, AdaptersOff, Reference  # noqa: E402
+from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference  # noqa: E402
 from ppo.warmup import warm_up_critic  # noqa: E402
-from storage.world import ALONE, World  # noqa: E402
+from storage.ranks import ALONE, World  # noqa: E402
 
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
 
@@ -32,7 +32,7 @@ def train(stage: str, world: World = ALONE, updates: int = 3):
     lm = make_lm(std=0.1, tie="+untied" not in stage)
     rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage
     # recomputing, the log-probs of two tokens at a time as well
-    ppo.decoder.LOGITS_PER_CHUNK = 2 * lm.config.vocab_size if recompute else 2**25
+    ppo.model.decoder.LOGITS_PER_CHUNK = 2 * lm.config.vocab_size if recompute else 2**25
     actor_critic = ActorCritic(lm, 1, temperature=1.0, recompute=recompute, lora_rank=rank)
     reference = AdaptersOff(actor_critic) if rank else Reference(lm, 1.0)
     agent = Agent(

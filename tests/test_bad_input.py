@@ -22,9 +22,9 @@ from safetensors.torch import load_file, save_file
 
 import main
 from arguments import TINY
-from ppo.engine import TransformersEngine
+from ppo.engines.lockstep import TransformersEngine
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 SMALL = """--model ./m --env-name toy --n-env 2 --e-len 2 --minibatch 4 --num-updates 1 --w-epoch 0
 --response-limit 2 --eval-episodes 1 --eval-interval 0 --engine transformers"""
 LONG = "n" * 300  # no file system has names of this length

@@ -20,15 +20,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import main
 from arguments import TINY, get_args
 from envs import make_env
-from envs.vec_env import EpisodeSeeds, VecEnv
+from envs.pool.vec_env import EpisodeSeeds, VecEnv
 from memory.window import WindowMemory
-from ppo.checkpoint import checkpoints, load_checkpoint
-from ppo.engine import Response
+from ppo.engines.contract import Response
 from ppo.evaluation import Panel
+from ppo.run.checkpoint import checkpoints, load_checkpoint
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 # 4 environments of 2 turns per update; an episode of the toy has 4 turns
 SMALL = """--env-name toy --n-env 4 --e-len 2 --num-updates 2 --minibatch 4 --ppo-epoch 2
 --w-epoch 1 --w-iter 2 --w-fraction 0.5 --w-lr 0.01 --lr 0.01 --critic-lr 0.01 --response-limit 8

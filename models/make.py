@@ -1,0 +1,182 @@
+"""Makes the embedded model: a tiny Qwen2-architecture language model that plays badly.
+
+    python -m models.make --out models/tiny
+    python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai
+    python -m models.make --family crafter --steps 1200 --out models/tiny-crafter
+
+A scripted player (`models.players`) plays episodes with failings of its own; the model is cloned
+from its prompts and responses. The failings leave reinforcement learning everything to teach: the
+thoughts are right, the choice of action is not. The result is a Hugging Face directory that goes
+through exactly the same code as a 7B model.
+"""
+
+import argparse
+import importlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Tokenizer,
+)
+
+from envs.text_env import Observation, Step
+from memory.chat import make_render
+from memory.window import WindowMemory
+from models.players import PLAYERS
+from ppo.model.decoder import response_logps
+from storage.minibatch import micro_batches
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+TURNS = [*(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant")), "<|im_end|>\n"]
+
+
+def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0):
+    """(messages, response) of every turn that the player plays.
+
+    The memory's length, 0 to longest_memory, changes from episode to episode: always with the turn
+    before in sight, a clone would learn to follow that and be lost in the first turn.
+    """
+    turns = []
+    for episode in range(episodes):
+        text, info = player.env.reset(seed=seed * 100_003 + episode)
+        memory = WindowMemory(episode % (longest_memory + 1))
+        memory.reset(observation(text, info))
+        player.start()
+        done = False
+        while not done and (responses := player.respond(text)) is not None:
+            learnt, executed = responses
+            turns.append((memory.messages(), learnt))
+            text, reward, terminated, truncated, info = player.env.step(executed)
+            done = terminated or truncated
+            words = (info[name] for name in ("said", "action", "valid", "action_at"))
+            ends = (terminated, truncated, info["success"])
+            memory.update(Step(executed, *words, reward, *ends, observation(text, info)))
+    return turns
+
+
+def observation(text: str, info: dict) -> Observation:
+    return Observation(text, info["kept"], info["system"], info["instruction"])
+
+
+def train_tokenizer(texts: list[str], passages: list[str], vocab_size: int):
+    tokenizer = Tokenizer(models.BPE())
+    # What AutoTokenizer gives every model of this architecture, whatever its tokenizer.json says.
+    tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in passages])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def build(vocab_size: int, eos: int, pad: int, hidden: int, layers: int) -> Qwen2ForCausalLM:
+    config = Qwen2Config(
+        vocab_size=vocab_size,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 32,  # 32: the smallest head that vLLM's CPU kernels know
+        num_key_value_heads=2,
+        max_position_embeddings=32768,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},  # prompts are short
+        tie_word_embeddings=True,
+        initializer_range=0.1,  # with the usual .02 copying from the prompt is learnt 5 times later
+        bos_token_id=None,
+        eos_token_id=eos,
+        pad_token_id=pad,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) -> float:
+    """Maximum likelihood of the responses, AdamW with a cosine schedule; returns the last loss."""
+    optimizer = torch.optim.AdamW(lm.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.01)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / 30, total_iters=30)
+    rng = np.random.default_rng(seed)
+    for step in range(steps):
+        rows = rng.choice(len(prompts), batch, replace=False).tolist()
+        n_tokens = sum(len(responses[row]) for row in rows)
+        total = 0.0
+        for part in micro_batches(prompts, responses, rows, token_budget=8192):
+            logps = response_logps(lm, part.ids, part.response_mask, temperature=1.0)
+            loss = -logps.sum() / n_tokens
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(lm.parameters(), 1.0)
+        optimizer.step()
+        cosine.step() if step >= 30 else warm_up.step()
+        optimizer.zero_grad()
+        if (step + 1) % 50 == 0:
+            print(f"step {step + 1}/{steps}: loss per token {total:.4f}", flush=True)
+    return total
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--family", choices=PLAYERS, default="babyai")
+    parser.add_argument("--out", type=Path, default=Path("models/tiny"))
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=4e-3)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--vocab-size", type=int, default=640)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args(argv)
+
+    torch.manual_seed(args.seed)
+    players, turns = importlib.import_module(PLAYERS[args.family]), []
+    for task, given in players.TASKS.items():
+        given = dict(given)
+        episodes = given.pop("episodes")
+        player = players.Player(task, np.random.default_rng(args.seed + 1), **given)
+        played = demonstrations(player, episodes, args.seed + 1, players.LONGEST_MEMORY)
+        print(f"{task}: {len(played)} turns in {episodes} episodes", flush=True)
+        turns += played
+    passages = TURNS + players.PASSAGES
+    texts = [m["content"] for messages, _ in turns for m in messages] + [r for _, r in turns]
+    for passage in passages:
+        texts = [text.replace(passage, "") for text in texts]
+    tokenizer = train_tokenizer(texts, passages, args.vocab_size)
+    lm = build(
+        len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, args.hidden, args.layers
+    )
+    tokenizer.save_pretrained(args.out)
+    lm.config.save_pretrained(args.out)
+    tokenizer = AutoTokenizer.from_pretrained(args.out)  # clone what will be used, not its likeness
+    render = make_render(tokenizer, prompt_limit=4096)
+    prompts = [render(messages).ids for messages, _ in turns]
+    responses = [
+        tokenizer(r, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]
+        for _, r in turns
+    ]
+    print(f"vocabulary {len(tokenizer)}, prompt {np.mean([len(p) for p in prompts]):.0f} tokens, "
+          f"response {np.mean([len(r) for r in responses]):.0f}")  # fmt: skip
+    clone(lm, prompts, responses, args.steps, args.batch, args.lr, args.seed)
+    lm.to(torch.bfloat16).save_pretrained(args.out)
+    print(f"{sum(p.numel() for p in lm.parameters()) / 1e6:.3f} M parameters in {args.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Generation by transformers, in lock-step batches through the trainer's own module."""
+
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from ppo.engines.contract import CannotRun, Engine, Response
+from ppo.model.decoder import precision
+
+
+class TransformersEngine(Engine):
+    """Lock-step batches through the trainer's own module: no copy of the weights.
+
+    Prompts are padded on the left so that all rows grow at the same end; rows that are complete
+    leave the batch when they are half of it.
+    """
+
+    def __init__(self, *args, sharded: bool = False, **others):
+        super().__init__(*args)
+        if sharded:
+            raise CannotRun("--zero-stage 3 needs --engine vllm: transformers needs whole weights")
+        self.queue: list[tuple[int, object, np.random.Generator]] = []
+
+    @property
+    def idle(self) -> bool:
+        return not self.queue
+
+    def submit(self, slot: int, prompt) -> None:
+        self.queue.append((slot, prompt, np.random.default_rng(self.next_seed(slot))))
+
+    def push_weights(self, actor_critic) -> None:
+        self.lm, self.dtype = actor_critic.lm, actor_critic.dtype
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[int, Response]]:
+        queue, self.queue = self.queue, []
+        if not queue:
+            return []
+        began = time.perf_counter()
+        with precision(self.lm.device, self.dtype):
+            ids, logps = self._generate([p.ids for _, p, _ in queue], [rng for _, _, rng in queue])
+        done = [
+            (slot, self.response(prompt, ids[b], logps[b]))
+            for b, (slot, prompt, _) in enumerate(queue)
+        ]
+        self.account(began, [response for _, response in done])
+        return done
+
+    def _generate(self, prompts: list[list[int]], rngs: list[np.random.Generator]):
+        """Sampled ids and log-probs per prompt, ragged."""
+        out_ids, out_logps = [[] for _ in prompts], [[] for _ in prompts]
+        rows = list(range(len(prompts)))  # the prompt that each row of the batch belongs to
+        inputs, mask = _pad_left(prompts, self.lm.device)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        cache = DynamicCache(config=self.lm.config)
+        for _ in range(self.response_limit):
+            logits = self.lm(
+                input_ids=inputs,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits[:, -1]  # (B, V)
+            tokens, logps = sample(logits, self.temperature, [rngs[row] for row in rows])
+            for row, token, logp in zip(rows, tokens.tolist(), logps.tolist(), strict=True):
+                if not out_ids[row] or out_ids[row][-1] not in self.ends:
+                    out_ids[row].append(token)
+                    out_logps[row].append(logp)
+            alive = [b for b, row in enumerate(rows) if out_ids[row][-1] not in self.ends]
+            if not alive:
+                break
+            inputs, positions = tokens.unsqueeze(-1), positions[:, -1:] + 1
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
+            if len(alive) <= len(rows) // 2:
+                keep = torch.tensor(alive, device=inputs.device)
+                inputs, positions, mask = inputs[keep], positions[keep], mask[keep]
+                cache.batch_select_indices(keep)
+                rows = [rows[b] for b in alive]
+        return out_ids, out_logps
+
+
+def _pad_left(prompts: list[list[int]], device) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts], device=device)
+    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
+    return ids, mask
+
+
+def sample(logits: Tensor, temperature: float, rngs: list[np.random.Generator]):
+    """One token per row of logits (B, V), by inverting the row's distribution function at a
+    uniform number of the row's own generator. Returns tokens and log-probs, both (B,).
+
+    Greedy (temperature 0) reports log-probs at temperature 1.
+    """
+    logps = (logits.float() / (temperature or 1.0)).log_softmax(-1)
+    if temperature == 0:
+        tokens = logits.argmax(-1)
+    else:
+        cdf = logps.double().exp().cumsum(-1)  # (B, V)
+        uniform = torch.tensor([rng.random() for rng in rngs], dtype=cdf.dtype, device=cdf.device)
+        tokens = torch.searchsorted(cdf, (uniform * cdf[:, -1]).unsqueeze(-1), right=True)
+        tokens = tokens.squeeze(-1).clamp(max=logits.shape[-1] - 1)
+    return tokens, logps.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,53 @@
+"""The dialogue log: every turn of the first few environments, one JSON object a line.
+
+`trajectories.jsonl` is what a researcher reads to see what the model says: the prompt's text, the
+response token by token with its log-prob, value, advantage and KL, and what the environment did.
+`python -m ppo.run.turns RUN` makes one HTML file of it: see `ppo.reports.viewer`.
+"""
+
+import json
+from pathlib import Path
+
+
+def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None:
+    """Append the turns of environments 0 .. n_env - 1 of a batch whose advantages are known."""
+    logged, N = min(n_env, rollouts.n_env), rollouts.n_env
+    rows = [t * N + n for n in range(logged) for t in range(rollouts.e_len)]
+    write_rows(run / "trajectories.jsonl", update, rollouts, tokenizer, rows)
+
+
+def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
+    """Row t * N + n is turn t of environment n."""
+    with open(path, "a") as out:
+        for t, n in (divmod(row, rollouts.n_env) for row in rows):
+            turn = update * rollouts.e_len + t
+            record = {"update": update, "env": n, "turn": turn} | _turn(rollouts, tokenizer, t, n)
+            out.write(json.dumps(record) + "\n")
+
+
+def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
+    response, step = rollouts.responses[t][n], rollouts.steps[t][n]
+    length = len(response.ids)
+    per_token = lambda tensor: [round(x, 5) for x in tensor[t, n, :length].tolist()]
+    return {
+        "episode": step.episode,
+        "seed": step.seed,
+        "step": step.number,
+        "prompt": tokenizer.decode(response.prompt.ids),
+        "response": response.text,
+        "action_at": step.action_at,
+        "action": step.action,
+        "valid": step.valid,
+        "reward": step.reward,
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "success": step.success,
+        "fault": step.fault,
+        "response_truncated": response.truncated,
+        "prompt_overflow": response.prompt.overflow,
+        "tokens": response.pieces,
+        "logps": per_token(rollouts.logps),
+        "values": per_token(rollouts.values),
+        "advantages": per_token(rollouts.advantages),
+        "kl": per_token(rollouts.logps - rollouts.ref_logps),
+    }

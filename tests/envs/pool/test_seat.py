@@ -1,0 +1,293 @@
+"""Environments that are brought back, and what becomes of those that fail, hang or die."""
+
+import json
+import os
+import random
+import signal
+import time
+from functools import partial
+from itertools import islice
+
+import pytest
+from small_envs import Dice, Moody, Picky
+
+from envs import make_env
+from envs.actions import FAMILIES
+from envs.pool.slot import EnvError
+from envs.pool.vec_env import EpisodeSeeds, PanelSeeds
+
+BOTH = pytest.mark.parametrize("workers", [0, 2])
+N = 4
+
+
+def seeds(n_env=N):
+    return [EpisodeSeeds(0, 0, i) for i in range(n_env)]
+
+
+def turn(vec_env, sent: dict[int, str]) -> dict:
+    """One turn of some environments."""
+    for i, text in sent.items():
+        vec_env.send(i, text)
+    steps = {}
+    while len(steps) < len(sent):
+        steps |= dict(vec_env.poll())
+    assert vec_env.poll() == []
+    return steps
+
+
+# ---- brought back -------------------------------------------------------------------------------
+
+NAMES = {
+    "babyai-goto": "babyai",
+    "babyai-pick-up-seq-go-to": "babyai",
+    "baba-make_win-distr_obj": "babaisai",
+    "crafter": "crafter",
+    "toy": "toy",
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_ended(pool, name, workers):
+    words = FAMILIES[NAMES[name]].actions
+    draw = random.Random(0)
+    turns = [{i: f"ACTION: {draw.choice(words)}" for i in range(2)} for _ in range(11)]
+    make = partial(make_env, name, max_episode_steps=5)
+    whole = pool(make, seeds(2), workers)
+    firsts = whole.reset()
+    since = [[], []]  # the Steps of the episodes under way
+    for sent in turns[:7]:
+        for i, step in turn(whole, sent).items():
+            since[i] = [] if step.done else [*since[i], step]
+            firsts[i] = step.first or firsts[i]
+    state = json.loads(json.dumps(whole.state_dict()))
+    assert {record["episode"] for record in state} != {0}
+    assert any(record["responses"] for record in state)
+
+    resumed = pool(make, seeds(2), workers)
+    assert resumed.resume(state) == list(zip(firsts, since, strict=True))
+    assert resumed.state_dict() == state
+    for sent in turns[7:]:
+        assert turn(resumed, sent) == turn(whole, sent)
+    assert resumed.state_dict() == whole.state_dict()
+    assert not resumed.faults
+
+
+@BOTH
+def test_a_panel_is_resumed(pool, workers):
+    # environment 0 plays episodes 0 and 3, 1 and 2 one each; then 1 has none left
+    deal = [PanelSeeds(i, 3, 4) for i in range(3)]
+    whole = pool(Dice, deal, workers)
+    whole.reset()
+    turn(whole, {0: "end", 1: "end", 2: "a"})
+    state = whole.state_dict()
+    resumed = pool(Dice, deal, workers)
+    [(first, steps), nothing, (_, after)] = resumed.resume(state)
+    assert first.text.startswith("seed 7 turn 0") and steps == []
+    assert nothing == (None, [])
+    assert [step.response for step in after] == ["a"]
+    assert resumed.state_dict() == state
+    assert turn(resumed, {0: "x", 2: "y"}) == turn(whole, {0: "x", 2: "y"})
+
+
+def test_a_state_is_of_no_turn_under_way(pool):
+    vec_env = pool(Dice, seeds())
+    vec_env.reset()
+    vec_env.send(0, "x")
+    with pytest.raises(AssertionError, match="busy"):
+        vec_env.state_dict()
+
+
+@BOTH
+def test_an_environment_that_cannot_be_brought_back_begins_its_next_episode(pool, workers):
+    # Moody ignores its seed; environment 0 is asked for its first observation only
+    vec_env = pool(Moody, seeds(2), workers)
+    state = [{"episode": 2, "responses": []}, {"episode": 2, "responses": ["a", "end", "b"]}]
+    [(_, none), (first, steps)] = vec_env.resume(state)
+    assert none == steps == []
+    assert vec_env.state_dict() == [state[0], {"episode": 3, "responses": []}]
+    [fault] = vec_env.faults
+    third = list(islice(seeds(2)[1], 3))[2]
+    assert (fault["env"], fault["seed"], fault["step"]) == (1, third, 3)
+    assert "not deterministic" in fault["error"]
+    assert turn(vec_env, {1: "x"})[1].observation.text.startswith("mood")
+
+
+# ---- faults -------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        ("raise", "KeyError('lost')"),
+        ("silent", """ValueError("an observation must be a text that is not empty, got ''")"""),
+        ("number", "ValueError('an observation must be a text that is not empty, got 3')"),
+        ("nan", "ValueError('a reward must be a finite number, got nan')"),
+        ("leave", "SystemExit('enough')"),
+    ],
+)
+def test_an_environment_that_fails_loses_its_episode(pool, workers, word, error):
+    vec_env = pool(Dice, seeds(), workers)
+    vec_env.reset()
+    before = turn(vec_env, {i: "ACTION: x" for i in range(N)})
+    step = turn(vec_env, {0: "y", 1: word})[1]
+    now, then = islice(seeds()[1], 2)
+    line = f"environment 1 (Dice), seed {now}, step 2: {error}"
+    assert step.fault == line
+    assert (step.terminated, step.truncated, step.success, step.reward) == (False, True, False, 0.0)
+    assert (step.response, step.said, step.valid, step.action_at) == (word, word, True, len(word))
+    assert step.observation == before[1].observation
+    assert step.first.text.startswith(f"seed {then} turn 0")
+    # what it takes to play the episode again
+    assert (step.episode, step.seed, step.number) == (0, now, 2)
+    [fault] = vec_env.faults
+    trace = fault.pop("traceback")
+    assert fault == dict(env=1, name="Dice", seed=now, step=2, error=error)
+    assert trace.startswith("Traceback")
+    # the others go on, and so does this one
+    after = turn(vec_env, {i: "z" for i in range(N)})
+    assert not any(step.fault for step in after.values())
+    assert after[1].observation.text.startswith(f"seed {then} turn 1")
+    assert after[0].truncated  # its third turn
+    assert [after[i].number for i in range(N)] == [3, 1, 2, 2]
+    assert (after[1].episode, after[1].seed) == (1, then)
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        ("exit", "its worker died with exit code 7"),
+        ("sleep", "no answer within 5 s, its worker was killed"),
+        ("spin", "no answer within 5 s, its worker was killed"),
+    ],
+)
+def test_a_worker_that_dies_or_hangs_costs_one_episode(pool, word, error):
+    # 0, 2 and 4 live in one worker, which 2 takes down while 4 waits behind it; 0 is idle then
+    vec_env = pool(Dice, seeds(5), 2, timeout=5)
+    calm = pool(Dice, seeds(5))
+    assert vec_env.reset() == calm.reset()
+    first = {0: "a", 1: "a", 2: "a", 4: "a"}
+    assert turn(vec_env, first) == turn(calm, first)
+    steps = turn(vec_env, {1: "b", 2: word, 4: "b"})
+    expected = turn(calm, {1: "b", 4: "b"})
+    assert {i: steps[i] for i in (1, 4)} == expected
+    now, then = islice(seeds(5)[2], 2)
+    assert steps[2].truncated and steps[2].first.text.startswith(f"seed {then} turn 0")
+    [fault] = vec_env.faults
+    assert fault == dict(env=2, name="Dice", seed=now, step=2, error=error, traceback="")
+    last = {0: "c", 1: "c", 3: "c", 4: "c"}
+    assert turn(vec_env, last) == turn(calm, last)
+
+
+def test_a_worker_that_dies_between_two_turns_costs_none(pool):
+    vec_env, calm = pool(Dice, seeds(), 2), pool(Dice, seeds())
+    assert vec_env.reset() == calm.reset()
+    sent = {i: "x" for i in range(N)}
+    for k in range(3):
+        assert turn(vec_env, sent) == turn(calm, sent)
+        os.kill(vec_env.workers[k % 2].process.pid, signal.SIGKILL)
+        vec_env.workers[k % 2].process.join()
+        if k == 1:
+            assert vec_env.poll(wait=False) == []  # it is noticed here, or with the next send
+    assert vec_env.render(1).max() == calm.render(1).max()
+    assert {fault["env"] for fault in vec_env.faults} == {None}
+    assert vec_env.faults[0]["error"] == "its worker died with exit code -9"
+
+
+def test_an_environment_that_does_not_come_back_loses_its_episode(pool):
+    # 1 takes the worker down; 0 has forgotten what it did, as its next turn shows
+    vec_env = pool(Moody, seeds(2), 1)
+    vec_env.reset()
+    turn(vec_env, {0: "a"})
+    assert turn(vec_env, {1: "exit"})[1].fault
+    step = turn(vec_env, {0: "b"})[0]
+    assert step.truncated and "not deterministic" in step.fault
+    assert [fault["env"] for fault in vec_env.faults] == [1, 0]
+
+
+@BOTH
+def test_an_episode_that_cannot_begin_is_left_out(pool, workers):
+    # environment 0 plays the seeds 2, 3, 4, 5 of which 3 cannot be; 1 plays 6, then 3 alone
+    vec_env = pool(partial(Picky, 3), [[2, 3, 4, 5], [6, 3]], workers)
+    vec_env.reset()
+    steps = turn(vec_env, {0: "end", 1: "end"})
+    assert steps[0].terminated and not steps[0].fault
+    assert steps[0].first.text.startswith("seed 4 turn 0")
+    assert steps[1].terminated and steps[1].first is None
+    faults = [(fault["env"], fault["seed"], fault["step"]) for fault in vec_env.faults]
+    assert sorted(faults) == [(0, 3, 0), (1, 3, 0)]
+    assert vec_env.state_dict() == [
+        {"episode": 2, "responses": []},
+        {"episode": 2, "responses": []},
+    ]
+
+
+# ---- too much -----------------------------------------------------------------------------------
+
+
+@BOTH
+def test_nothing_that_begins_is_an_error_at_once(pool, workers):
+    with pytest.raises(EnvError, match=r"^environment \d \(.*seed 2, step 0: KeyError\(2\)\nTrace"):
+        pool(partial(Picky, 2), [[2, 4], [2, 4]], workers).reset()
+
+
+@BOTH
+def test_three_false_starts_in_a_row_are_an_error(pool, workers):
+    # one of them in the reset, two in the first turn
+    vec_env = pool(partial(Picky, 4), [[2, 4, 6, 8], [1]], workers, max_faults=1)
+    vec_env.reset()
+    assert turn(vec_env, {0: "raise"})[0].first.text.startswith("seed 6")
+    with pytest.raises(EnvError) as raised:
+        turn(vec_env, {0: "raise"})
+    assert str(raised.value).startswith(
+        "3 episodes in a row failed at their start: environment 0 (Picky), seed 6, step 1: KeyErr"
+    )
+
+
+@BOTH
+def test_too_large_a_share_of_faults_is_an_error(pool, workers):
+    # 3 of 20 is more than .1; the 4 that have begun, and the 2 after a fault, count as 20
+    vec_env = pool(Dice, seeds(), workers)
+    vec_env.reset()
+    for i in range(2):
+        turn(vec_env, {i: "x"})
+        assert turn(vec_env, {i: "raise"})[i].fault
+    turn(vec_env, {2: "x"})
+    with pytest.raises(EnvError, match=r"^3 of 6 episodes failed: environment 2 \(Dice\), seed"):
+        turn(vec_env, {2: "raise"})
+    assert len(vec_env.faults) == 3
+
+
+def test_no_fault_may_be_allowed(pool):
+    vec_env = pool(Dice, seeds(), max_faults=0)
+    vec_env.reset()
+    with pytest.raises(EnvError, match=r"^1 of 4 episodes failed"):
+        turn(vec_env, {2: "raise"})
+
+
+def test_a_worker_that_does_not_start_is_an_error(pool):
+    vec_env = pool(partial(os._exit, 5), seeds(), 2)
+    message = r"^environments \[., .\] \(_exit\) were not made: its worker died with exit code 5$"
+    with pytest.raises(EnvError, match=message):
+        vec_env.reset()
+
+
+def test_a_hang_is_noticed_without_waiting(pool):
+    vec_env = pool(Dice, seeds(), 2, timeout=5)
+    vec_env.reset()
+    vec_env.send(0, "sleep")
+    while not (answered := vec_env.poll(wait=False)):
+        time.sleep(0.1)
+    assert answered[0][1].fault
+
+
+def test_a_hang_in_c_code_stops_no_send(pool):
+    # 40 x 20 kB are more than any pipe holds, and nobody empties it
+    vec_env, calm = pool(Dice, seeds(41), 1, timeout=5), pool(Dice, seeds(41))
+    assert vec_env.reset() == calm.reset()
+    sent = {i: "x" * 20_000 for i in range(1, 41)}
+    steps = turn(vec_env, {0: "spin"} | sent)
+    assert steps.pop(0).fault
+    assert steps == turn(calm, sent)
+    assert len(vec_env.faults) == 1

@@ -1,0 +1,303 @@
+"""The pool of environments: order, seeds, episodes in a row, workers, and what goes wrong."""
+
+import multiprocessing
+import queue
+import signal
+import subprocess
+import sys
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_envs import Dice, broken
+
+from envs import make_env
+from envs.pool.slot import Slot
+from envs.pool.vec_env import EpisodeSeeds, PanelSeeds
+from envs.pool.worker import _next
+
+PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
+BOTH = pytest.mark.parametrize("workers", [0, 2])
+
+
+def start(pool, n_env, workers, make=Dice):
+    vec_env = pool(make, [EpisodeSeeds(0, 0, i) for i in range(n_env)], workers)
+    return vec_env, vec_env.reset()
+
+
+def play(vec_env, sent: dict[int, list[str]]) -> dict[int, list]:
+    """Send each environment its responses as fast as it answers; return all Steps."""
+    left = {i: list(texts) for i, texts in sent.items()}
+    steps = {i: [] for i in sent}
+    for i, texts in left.items():
+        vec_env.send(i, texts.pop(0))
+    while done := vec_env.poll():
+        for i, step in done:
+            steps[i].append(step)
+            if left[i]:
+                vec_env.send(i, left[i].pop(0))
+    return steps
+
+
+def test_a_worker_without_requests_prepares_the_next_episodes():
+    inbox, prepared = queue.SimpleQueue(), []
+
+    class Env:
+        def prepare(self, seed):
+            prepared.append(seed)
+            inbox.put("request")  # it comes while the first environment prepares
+
+    slots = {0: Slot(Env), 1: Slot(Env)}
+    slots[0].following, slots[1].following = 5, 7
+    assert _next(inbox, slots) == "request" and prepared == [5]
+    assert _next(inbox, slots) == "request" and prepared == [5, 7]
+
+
+def test_environments_know_the_seed_of_their_next_episode(pool):
+    vec_env, _ = start(pool, 2, workers=0)
+    for i, slot in enumerate(vec_env.slots):
+        assert slot.following == next(islice(EpisodeSeeds(0, 0, i), 1, None))
+    panel = pool(Dice, [PanelSeeds(i, 2, episodes=3) for i in range(2)], 0)
+    panel.reset()
+    assert [slot.following for slot in panel.slots] == [5, None]  # episodes 0 and 2; 1
+
+
+@BOTH
+def test_a_step(pool, workers):
+    vec_env, first = start(pool, 3, workers)
+    vec_env.send(1, "hello")
+    [(i, step)] = vec_env.poll()
+    seed = next(iter(EpisodeSeeds(0, 0, 1)))
+    assert i == 1
+    assert first[1].text.startswith(f"seed {seed} turn 0")
+    assert step.observation.text.startswith(f"seed {seed} turn 1")
+    assert (step.observation.kept, step.observation.system) == ("kept", "system")
+    assert step.observation.instruction == "instruction"
+    assert (step.response, step.said, step.action, step.valid) == (
+        "hello",
+        "said hello",
+        "roll",
+        True,
+    )
+    assert (step.reward, step.terminated, step.truncated, step.success) == (
+        0.5,
+        False,
+        False,
+        False,
+    )
+    assert (step.action_at, step.first, step.metrics) == (0, None, {})
+
+
+@BOTH
+def test_poll_hands_out_in_order_and_once(pool, workers):
+    vec_env, _ = start(pool, 4, workers)
+    assert vec_env.poll() == [] == vec_env.poll(wait=False)  # nothing was sent: no waiting
+    for i in (3, 1, 2):
+        vec_env.send(i, "x")
+    order = []
+    while done := vec_env.poll():
+        indices = [i for i, _ in done]
+        assert indices == sorted(indices)
+        order += indices
+    assert sorted(order) == [1, 2, 3]
+
+
+@BOTH
+def test_episodes_follow_each_other(pool, workers):
+    vec_env, _ = start(pool, 1, workers)
+    seeds = list(islice(EpisodeSeeds(0, 0, 0), 3))
+    steps = play(vec_env, {0: ["a", "the end", "a", "b", "c"]})[0]
+    ends = [(s.terminated, s.truncated, s.success, s.done) for s in steps]
+    no, won, limit = (False,) * 4, (True, False, True, True), (False, True, False, True)
+    assert ends == [no, won, no, no, limit]
+    # the last observation belongs to the episode that ended, `first` to the next one
+    assert steps[1].observation.text.startswith(f"seed {seeds[0]} turn 2")
+    assert steps[1].first.text.startswith(f"seed {seeds[1]} turn 0")
+    assert steps[4].observation.text.startswith(f"seed {seeds[1]} turn 3")
+    assert steps[4].first.text.startswith(f"seed {seeds[2]} turn 0")
+    assert (steps[1].metrics, steps[4].metrics) == ({"turns": 2.0}, {"turns": 3.0})
+    assert steps[0].first is None and steps[0].metrics == {}
+
+
+@BOTH
+def test_seeds_that_run_out(pool, workers):
+    # 3 episodes for 4 environments of which 0 plays one, 1 one, 2 one and 3 none
+    vec_env = pool(Dice, [PanelSeeds(i, 4, 3) for i in range(4)], workers)
+    assert [first is None for first in vec_env.reset()] == [False, False, False, True]
+    vec_env.send(0, "end")
+    [(_, step)] = vec_env.poll()
+    assert step.done and step.first is None
+    with pytest.raises(AssertionError, match="environment 0 has no episode to play"):
+        vec_env.send(0, "more")
+
+
+def test_workers_give_the_same_steps_as_one_process(pool):
+    texts = {i: ["a", "b", "end", "c", "d", "e", "f"][i:] for i in range(5)}
+    runs = []
+    for workers in (0, 1, 3):
+        vec_env, first = start(pool, 5, workers)
+        runs.append((first, play(vec_env, texts)))
+    assert runs[0] == runs[1] == runs[2]
+
+
+SCRIPT = """
+import sys, wave
+sys.path[:0] = {path!r}
+from small_envs import Modules
+from envs.pool.slot import Slot
+from envs.pool.vec_env import EpisodeSeeds, VecEnv
+vec_env = VecEnv(Modules, [EpisodeSeeds(0, 0, 0)], workers=1)
+print(vec_env.reset()[0].text)
+vec_env.close()
+"""
+
+
+def test_workers_do_not_import_what_the_script_imports(tmp_path):
+    # `wave` stands for torch; the script has no `if __name__ == "__main__"` to protect it either
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(path=PATH))
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    imported = set(ran.stdout.split())
+    assert {"gymnasium", "small_envs"} <= imported
+    assert not {"wave", "torch", "transformers", "minigrid"} & imported
+
+
+def test_a_slow_environment_delays_only_its_own_worker(pool, tmp_path):
+    # two workers: 0 and 2 live in one, 1 and 3 in the other; 0 waits for a file
+    vec_env, _ = start(pool, 4, 2, make=partial(Dice, str(tmp_path)))
+    vec_env.send(0, "wait")
+    vec_env.send(2, "behind it")
+    for _ in range(5):
+        vec_env.send(1, "x")
+        vec_env.send(3, "x")
+        answered = vec_env.poll()
+        while len(answered) < 2:
+            answered += vec_env.poll()
+        assert sorted(i for i, _ in answered) == [1, 3]
+    assert vec_env.poll(wait=False) == []
+    (tmp_path / "go").touch()
+    answered = vec_env.poll()
+    while len(answered) < 2:
+        answered += vec_env.poll()
+    assert [i for i, _ in answered] == [0, 2]
+
+
+def test_many_large_messages_do_not_block(pool, tmp_path):
+    # 40 x 100 kB are sent before the worker reads the second: more than any pipe holds
+    vec_env, _ = start(pool, 40, 1, make=partial(Dice, str(tmp_path)))
+    vec_env.send(0, "wait")
+    for i in range(1, 40):
+        vec_env.send(i, "x" * 100_000)
+    (tmp_path / "go").touch()
+    count = 0
+    while count < 40:
+        count += len(vec_env.poll())
+
+
+@BOTH
+def test_render(pool, workers):
+    vec_env, _ = start(pool, 3, workers)
+    vec_env.send(0, "x")
+    vec_env.send(2, "x")
+    vec_env.poll()
+    assert vec_env.render(1).max() == 0
+    while vec_env.poll():
+        pass
+    picture = vec_env.render(2)
+    assert picture.shape == (2, 2, 3) and picture.max() == 1
+
+
+@BOTH
+def test_an_environment_that_cannot_be_made(pool, workers):
+    # a user's mistake stays a ValueError with one line, wherever it happens
+    with pytest.raises(ValueError, match="^no such thing$"):
+        vec_env = pool(partial(broken, "no such thing"), [EpisodeSeeds(0, 0, 0)], workers)
+        vec_env.reset()
+
+
+def test_one_answer_per_turn(pool):
+    vec_env, _ = start(pool, 2, 0)
+    vec_env.send(0, "x")
+    with pytest.raises(AssertionError, match="environment 0 is still busy"):
+        vec_env.send(0, "y")
+
+
+def test_close_leaves_no_process(pool):
+    vec_env, _ = start(pool, 4, 2)
+    processes = [worker.process for worker in vec_env.workers]
+    vec_env.send(0, "x")
+    vec_env.close()
+    vec_env.close()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert not set(processes) & set(multiprocessing.active_children())
+
+
+ORPHANS = """
+import os, signal, sys
+sys.path[:0] = {path!r}
+from small_envs import Dice
+from envs.pool.slot import Slot
+from envs.pool.vec_env import EpisodeSeeds, VecEnv
+vec_env = VecEnv(Dice, [EpisodeSeeds(0, 0, i) for i in range(2)], workers=2)
+vec_env.reset()
+vec_env.send(0, {word!r})  # for ever
+print("started", flush=True)
+{end}
+"""
+ENDS = {
+    "sys.exit(0)": 0,
+    "raise ValueError": 1,
+    "vec_env.close()": 0,
+    "os.kill(os.getpid(), signal.SIGTERM)": -signal.SIGTERM,
+    "os.kill(os.getpid(), signal.SIGKILL)": -signal.SIGKILL,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("word", ["sleep", "spin"])
+def test_workers_end_with_their_parent(end, word):
+    # "spin" holds the interpreter's lock: no other thread of that worker runs any more.
+    # The workers inherit stdout, so reading to its end waits until all of them are gone.
+    script = ORPHANS.format(path=PATH, word=word, end=f"import time; time.sleep(1); {end}")
+    parent = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+    )
+    assert (parent.returncode, parent.stdout) == (ENDS[end], b"started\n")
+
+
+def test_a_named_environment_in_workers(pool):
+    seeds = [PanelSeeds(i, 2, 2) for i in range(2)]
+    steps = []
+    for workers in (0, 2):
+        vec_env = pool(partial(make_env, "toy", format_penalty=0.5), seeds, workers)
+        vec_env.reset()
+        steps.append(play(vec_env, {0: ["red", "ACTION: fly"], 1: ["blue"]}))
+    assert steps[0] == steps[1]
+    assert not steps[0][0][1].valid and steps[0][0][1].reward == -0.5
+
+
+numbers = st.integers(0, 2**31 - 1)
+
+
+@given(seed=numbers, rank=st.integers(0, 63), i=st.integers(0, 1023))
+def test_training_seeds(seed, rank, i):
+    seeds = list(islice(EpisodeSeeds(seed, rank, i), 4))
+    assert seeds == list(islice(EpisodeSeeds(seed, rank, i), 4))
+    assert all(s % 2 == 0 and 0 <= s < 2**31 for s in seeds)
+    assert len({*seeds, *islice(EpisodeSeeds(seed, rank + 1, i), 4)}) == 8
+    assert len({*seeds, *islice(EpisodeSeeds(seed, rank, i + 1), 4)}) == 8
+
+
+@given(n_env=st.integers(1, 9), episodes=st.integers(0, 30))
+def test_panel_seeds_depend_on_the_episode_only(n_env, episodes):
+    panel = {}
+    for i in range(n_env):
+        for m, seed in enumerate(PanelSeeds(i, n_env, episodes)):
+            panel[i + m * n_env] = seed
+    assert panel == {k: 2 * k + 1 for k in range(episodes)}

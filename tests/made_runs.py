@@ -1,0 +1,22 @@
+"""Directories of runs that were made up."""
+
+import json
+
+EVALUATION = {
+    "update": 0,
+    "eval/success": 0.25,
+    "eval/success_low": 0.1,
+    "eval/success_high": 0.5,
+    "eval/return": 0.2,
+    "eval/return_stderr": 0.05,
+}
+
+
+def write_run(path, metrics=(), evals=(EVALUATION,), **settings):
+    """A run directory, of 2 x 4 turns an update where `settings` say nothing else."""
+    path.mkdir(parents=True)
+    args = dict(env_name="toy", n_env=2, e_len=4, seed=1, num_updates=3, w_epoch=0) | settings
+    (path / "args.json").write_text(json.dumps({"args": args, "git": "a" * 40 + "-dirty"}))
+    for name, rows in (("metrics", metrics), ("eval", evals)):
+        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path

@@ -1,0 +1,128 @@
+"""The embedded model: it loads with plain transformers, and its tokenizer knows our prompts."""
+
+import numpy as np
+import pytest
+from minigrid.core.constants import COLOR_NAMES
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from arguments import TINY
+from envs.babyai import TASKS, BabyAI
+from envs.text_env import Observation
+from memory.chat import make_render
+from memory.window import WindowMemory
+from models.make import demonstrations
+from models.players.babyai import Player, thought, wanted_things
+
+
+@pytest.fixture(scope="module")
+def tiny_tokenizer():
+    return AutoTokenizer.from_pretrained(TINY)
+
+
+def test_it_is_tiny_and_loads_as_it_is(tiny_tokenizer):
+    lm = AutoModelForCausalLM.from_pretrained(TINY)
+    assert sum(p.numel() for p in lm.parameters()) < 1_000_000
+    assert (TINY / "model.safetensors").stat().st_size < 2_000_000
+    assert lm.config.vocab_size == len(tiny_tokenizer)
+    assert tiny_tokenizer.eos_token_id == lm.generation_config.eos_token_id
+
+
+def test_it_is_tokenized_the_same_by_its_file_and_by_its_architecture(tiny_tokenizer):
+    """AutoTokenizer gives a Qwen2 model Qwen2's pre-tokenizer, whatever tokenizer.json says; a
+    model that was cloned with another one would not know its own words."""
+    plain = PreTrainedTokenizerFast(tokenizer_file=str(TINY / "tokenizer.json"))
+    text = "THINK: the red ball is 1 step left and 3 steps forward.\nACTION: turn left 12  x"
+    assert plain(text).input_ids == tiny_tokenizer(text, add_special_tokens=False).input_ids
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_prompts_are_short_and_decode_to_what_was_written(tiny_tokenizer, task):
+    """A passage that changed in envs/ without a new model would be spelt out in 600 tokens."""
+    text, info = BabyAI(task).reset(seed=0)
+    memory = WindowMemory(1)
+    memory.reset(Observation(text, info["kept"], info["system"], info["instruction"]))
+    ids = make_render(tiny_tokenizer, 1024)(memory.messages()).ids
+    assert len(ids) < 60
+    written = tiny_tokenizer.apply_chat_template(
+        memory.messages(), add_generation_prompt=True, tokenize=False
+    )
+    assert tiny_tokenizer.decode(ids) == written
+
+
+def test_a_response_ends_with_the_end_of_turn_token(tiny_tokenizer):
+    response = "THINK: the red ball is 1 step left and 3 steps forward.\nACTION: turn left"
+    ids = tiny_tokenizer(response, add_special_tokens=False).input_ids
+    assert len(ids) < 20
+    assert tiny_tokenizer.decode(ids) == response
+
+
+@pytest.mark.parametrize(
+    ("mission", "things"),
+    [
+        ("go to the red ball", ["red ball"]),
+        ("pick up a blue key", ["blue key"]),
+        ("open the door", ["key", "door"]),
+        ("put the red ball next to the blue box", ["red ball", "blue box"]),
+        ("pick up the red ball, then go to a blue box", ["red ball", "blue box"]),
+        ("go to a blue box after you pick up the red ball", ["red ball", "blue box"]),
+    ],
+)
+def test_wanted_things(mission, things):
+    assert wanted_things(mission) == things
+
+
+@pytest.mark.parametrize(
+    ("mission", "text", "said"),
+    [
+        ("go to the red ball", "a wall 1 step left", "I do not see the red ball."),
+        (
+            "go to the red ball",
+            "a wall 1 step left\na red ball 2 steps right and 1 step forward",
+            "the red ball is 2 steps right and 1 step forward.",
+        ),
+        (
+            "open the door",
+            "You carry a blue key\na locked blue door 3 steps right",
+            "the door is 3 steps right.",
+        ),
+        ("open the door", "a blue key 1 step forward", "the key is 1 step forward."),
+        (
+            "pick up the red ball, then go to a blue box",
+            "You carry a red ball\na blue box 1 step left",
+            "the blue box is 1 step left.",
+        ),
+    ],
+)
+def test_thought(mission, text, said):
+    assert thought(mission, text) == said
+
+
+def play(task, episodes, **given):
+    return demonstrations(Player(task, np.random.default_rng(0), **given), episodes, seed=3)
+
+
+def test_the_player_without_failings_succeeds():
+    # minigrid's bot wins every episode; ten of a task take it about 6 turns each
+    turns = play("pickup", 10)
+    assert 20 <= len(turns) <= 150
+    assert sum("pick up" in response for _, response in turns) == 10  # one in each, the last
+
+
+def test_a_player_plays_well_with_the_colours_it_knows_only():
+    turns = play("goto", 10, known=0)
+    unseen = [r for _, r in turns if "I do not see" in r]
+    assert unseen and all(r.endswith("ACTION: go forward") for r in unseen)
+    turns = play("pickup", 3, known=0)
+    assert len(turns) >= 64  # an episode that is never finished lasts to the limit
+    assert not any("ACTION: pick up" in response for _, response in turns)
+    known, unknown = COLOR_NAMES[:2], COLOR_NAMES[2:]
+    picked = [r for _, r in play("pickup", 20, known=2) if "ACTION: pick up" in r]
+    assert any(colour in r for colour in known for r in picked)
+    assert not any(colour in r for colour in unknown for r in picked)
+
+
+def test_noise_is_the_share_of_random_actions():
+    # noise 1: six actions, each in 1/6 of the turns; +-5 standard deviations of a share of n turns
+    turns = play("goto", 10, noise=1.0)
+    share = sum(r.endswith("ACTION: drop") for _, r in turns) / len(turns)
+    assert abs(share - 1 / 6) < 5 * (5 / 36 / len(turns)) ** 0.5

@@ -1,0 +1,151 @@
+"""The scripted players: without failings they win, and what they say is valid and short."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from models.make import demonstrations
+from models.players import PLAYERS, babaisai, crafter
+from models.players.crafter import Sight
+
+
+def play(player, episodes):
+    """(text, learnt, executed, info after it) of every turn."""
+    turns = []
+    for seed in range(episodes):
+        text, _ = player.env.reset(seed=seed)
+        player.start()
+        done = False
+        while not done and (responses := player.respond(text)) is not None:
+            seen = text
+            text, _, terminated, truncated, info = player.env.step(responses[1])
+            turns.append((seen, *responses, info))
+            done = terminated or truncated
+    return turns
+
+
+def make(family, task, **given):
+    return importlib.import_module(PLAYERS[family]).Player(task, np.random.default_rng(0), **given)
+
+
+@pytest.mark.parametrize("task", babaisai.TASKS)
+def test_without_failings_it_wins_every_baba_level(task):
+    turns = play(make("babaisai", task), 20)
+    assert sum(info["success"] for *_, info in turns) == 20
+
+
+def test_the_way_in_baba_is_a_shortest_one():
+    # baba at (1, 3), ball at (3, 2) of an 8x8 room, nothing between: 2 to the right and 1 up
+    rules = [[1, 1, ["noun:ball"]], [2, 1, ["is"]], [3, 1, ["prop:win"]]]
+    rules += [[1, 6, ["noun:baba"]], [2, 6, ["is"]], [3, 6, ["prop:you"]]]
+    cells = [*rules, [1, 3, ["obj:baba"]], [3, 2, ["obj:ball:red"]]]
+    level = babaisai.Level.from_cells(8, 8, cells)
+    plan = babaisai.search(level)
+    assert sorted(plan) == ["right", "right", "up"]
+    cell = babaisai.target(level, plan)
+    assert cell == 2 * 8 + 3
+    assert babaisai.thought(level, cell) == "go to ball 2 steps to the right and 1 step up."
+
+
+def test_what_is_in_the_way_of_baba_is_pushed_first():
+    # walls fill column 4, baba at (3, 3) is below `stop` at (3, 2): up breaks `wall is stop`, then
+    # from (3, 2) to the ball at (5, 3) 2 to the right and 1 down
+    rules = [[5, 4, ["noun:ball"]], [5, 5, ["is"]], [5, 6, ["prop:win"]]]
+    rules += [[1, 6, ["noun:baba"]], [2, 6, ["is"]], [3, 6, ["prop:you"]]]
+    rules += [[1, 2, ["noun:wall"]], [2, 2, ["is"]], [3, 2, ["prop:stop"]]]
+    walls = [[4, y, ["obj:wall"]] for y in range(1, 7)]
+    cells = [*rules, *walls, [3, 3, ["obj:baba"]], [5, 3, ["obj:ball:red"]]]
+    level = babaisai.Level.from_cells(8, 8, cells)
+    plan = babaisai.search(level)
+    assert plan[0] == "up" and sorted(plan[1:]) == ["down", "right", "right"]
+    said = babaisai.thought(level, babaisai.target(level, plan))
+    assert said == "push rule `stop` 1 step up."
+
+
+def test_a_shy_baba_player_waits_in_front_of_what_wins():
+    turns = play(make("babaisai", "goto_win", shy=1.0), 2)
+    assert not any(info["success"] for *_, info in turns)
+    # 100 turns each; a level that starts n steps away has n - 1 turns before it only waits
+    assert sum("ACTION: idle" in learnt for _, learnt, _, _ in turns) > 180
+
+
+SIGHT = """\
+Your status:
+- health: 9/9
+- food: 9/9
+- drink: {drink}/9
+- energy: 9/9
+
+Your inventory:
+- wood: {wood}
+- wood_pickaxe: 1
+You see:
+- water 4 steps to your west
+- stone 2 steps to your north-east
+- table 2 steps to your {where}
+
+You face grass at your front."""
+
+
+@pytest.mark.parametrize(
+    ("drink", "wood", "where", "at_once", "wanted"),
+    [
+        (4, 1, "south", None, "water"),  # thirsty
+        (5, 1, "south", None, "table"),  # wood for a sword, and two steps straight is not near
+        (5, 1, "south-east", "Make Wood Sword", "table"),  # one cell away across a corner
+        (5, 0, "south", None, "tree"),  # nothing to make a sword of
+    ],
+)
+def test_what_a_crafter_player_wants(drink, wood, where, at_once, wanted):
+    sight = Sight(SIGHT.format(drink=drink, wood=wood, where=where))
+    assert sight.seen["stone"] == (2, "north-east") and sight.front == "grass"
+    assert sight.at_once(missing=set()) == at_once
+    assert sight.wanted(missing=set()) == wanted
+
+
+@pytest.mark.parametrize("seed", [1000, 1003])
+def test_without_failings_it_gets_on_in_crafter(seed):
+    player = make("crafter", "crafter", max_steps=150)
+    text, _ = player.env.reset(seed=seed)
+    player.start()
+    done = False
+    while not done:
+        text, _, terminated, truncated, _ = player.env.step(player.respond(text)[1])
+        done = terminated or truncated
+    easy = {"collect_wood", "place_table", "collect_sapling", "place_plant", "make_wood_pickaxe"}
+    assert easy <= player.env.world.unlocked
+
+
+def test_a_clumsy_crafter_player_walks_on_but_gets_on():
+    turns = play(make("crafter", "crafter", clumsy=1.0, max_steps=60), 1)
+    used = [learnt for _, learnt, said, _ in turns if said.endswith("ACTION: Do")]
+    assert len(used) > 5 and all("ACTION: Move " in learnt for learnt in used)
+
+
+FAMILIES = [("babaisai", task) for task in babaisai.TASKS] + [
+    ("crafter", task) for task in crafter.TASKS
+]
+
+
+@pytest.mark.parametrize(("family", "task"), FAMILIES)
+def test_every_response_is_valid_and_says_what_is_executed(family, task):
+    given = {name: n for name, n in importlib.import_module(PLAYERS[family]).TASKS[task].items()}
+    del given["episodes"]
+    turns = play(make(family, task, **given), 1)
+    assert all(info["valid"] for *_, info in turns)
+    assert all(said.endswith(f"ACTION: {info['action']}") for *_, said, info in turns)
+    assert all(learnt.split("\n")[0] == said.split("\n")[0] for _, learnt, said, _ in turns)
+
+
+@pytest.mark.parametrize(("family", "task"), FAMILIES)
+def test_passages_are_in_the_prompts_and_leave_little_else(family, task):
+    """A passage that changed in envs/ would be spelt out, in hundreds of tokens."""
+    passages = importlib.import_module(PLAYERS[family]).PASSAGES
+    turns = demonstrations(make(family, task, noise=0.3), 2, seed=0)
+    prompts = ["".join(m["content"] for m in messages) for messages, _ in turns]
+    for passage in passages[:4]:  # the long ones; most others are words of some states only
+        assert any(passage in prompt for prompt in prompts)
+    for passage in passages:
+        prompts = [prompt.replace(passage, "") for prompt in prompts]
+    assert max(map(len, prompts)) < 500

@@ -1,0 +1,165 @@
+"""The transformers engine: what it samples, its log-probs, its independence of the batch."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import FakePrompt, make_lm
+from tokenizers import Tokenizer, decoders, models
+from torch.testing import assert_close
+from transformers import PreTrainedTokenizerFast
+
+from ppo.engines.contract import make_engine, split_text
+from ppo.engines.lockstep import TransformersEngine, sample
+from ppo.model.actor_critic import ActorCritic
+
+PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
+
+
+def engine_on(lm, tokenizer, ends=(0,), limit=12, temperature=1.0):
+    engine = TransformersEngine(tokenizer, set(ends), limit, temperature)
+    actor_critic = ActorCritic(lm, 0, temperature or 1.0)
+    engine.push_weights(actor_critic)
+    return engine, actor_critic
+
+
+def generate(engine, prompts, slots=None):
+    for slot, ids in zip(slots or range(len(prompts)), prompts, strict=True):
+        engine.submit(slot, FakePrompt(ids))
+    responses = dict(engine.step())
+    assert engine.idle
+    return responses
+
+
+def test_greedy_equals_plain_generate(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer, temperature=0)
+    responses = generate(engine, PROMPTS)
+    for slot, ids in enumerate(PROMPTS):
+        alone = lm.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False, pad_token_id=0)
+        assert responses[slot].ids == alone[0, len(ids) :].tolist()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_logps_equal_the_trainers(lm, tokenizer, temperature):
+    engine, actor_critic = engine_on(lm, tokenizer, temperature=temperature)
+    for response in generate(engine, PROMPTS).values():
+        ids = torch.tensor([response.prompt.ids + response.ids])
+        mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(response.prompt.ids)
+        logps = actor_critic(ids, mask).logps
+        assert_close(torch.tensor(response.logps), logps, atol=1e-4, rtol=0)
+
+
+def test_a_response_does_not_depend_on_its_batch(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer)
+    engine.reseed(4)
+    together = generate(engine, PROMPTS)
+    engine.reseed(4)
+    for slot in (2, 0, 3, 1):
+        assert generate(engine, [PROMPTS[slot]], [slot])[slot].ids == together[slot].ids
+    engine.reseed(5)
+    assert generate(engine, PROMPTS)[1].ids != together[1].ids
+
+
+def test_the_stream_of_a_slot_goes_on(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer)
+    engine.reseed(4)
+    first, second = generate(engine, PROMPTS), generate(engine, PROMPTS)
+    assert [first[i].ids for i in first] != [second[i].ids for i in second]
+
+
+def test_the_end_is_kept_and_the_limit_is_flagged(lm, tokenizer):
+    # half of the vocabulary ends a response, so that most end early and some rows outlive others
+    engine, _ = engine_on(lm, tokenizer, ends=range(130), limit=6)
+    responses = generate(engine, PROMPTS * 8).values()
+    assert {len(r.ids) for r in responses} >= {1, 2, 3}
+    for response in responses:
+        assert len(response.ids) <= 6
+        assert response.truncated == (response.ids[-1] >= 130)
+        assert all(token >= 130 for token in response.ids[:-1])
+        assert len(response.ids) == len(response.logps) == len(response.pieces)
+
+
+def test_push_takes_the_new_weights(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer, temperature=0)
+    before = generate(engine, PROMPTS)
+    other = make_lm(seed=1)
+    engine.push_weights(ActorCritic(other, 0, 1.0))
+    after = generate(engine, PROMPTS)
+    assert any(before[i].ids != after[i].ids for i in before)
+
+
+def test_sampling_follows_the_distribution():
+    # p = .1, .2, .7 over 20,000 draws; the standard error of a share is at most .0036
+    logits = torch.tensor([0.1, 0.2, 0.7]).log().repeat(20_000, 1)
+    rng = np.random.default_rng(0)
+    tokens, logps = sample(logits, 1.0, [rng] * 20_000)
+    shares = torch.bincount(tokens, minlength=3) / 20_000
+    assert_close(shares, torch.tensor([0.1, 0.2, 0.7]), atol=0.012, rtol=0)
+    assert_close(logps, torch.tensor([0.1, 0.2, 0.7]).log()[tokens])
+    # at temperature .5 the odds are squared: .01, .04, .49 over .54
+    cold, _ = sample(logits, 0.5, [rng] * 20_000)
+    shares = torch.bincount(cold, minlength=3) / 20_000
+    assert_close(shares, torch.tensor([0.01, 0.04, 0.49]) / 0.54, atol=0.012, rtol=0)
+
+
+def test_the_choice_of_an_engine(tokenizer, monkeypatch):
+    def make(name, zero_stage=0):
+        args = SimpleNamespace(
+            engine=name, model="models/tiny", response_limit=7, temperature=0.5, seed=0,
+            prompt_limit=64, zero_stage=zero_stage, gpu_memory_utilization=0.3,
+        )  # fmt: skip
+        return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
+
+    monkeypatch.setitem(sys.modules, "vllm", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "ppo.engines.vllm", raising=False)
+    for name in ("transformers", "auto"):
+        engine = make(name)
+        assert isinstance(engine, TransformersEngine)
+        assert (engine.response_limit, engine.temperature, engine.ends) == (7, 0.5, {0})
+    with pytest.raises(ValueError, match="--engine vllm cannot be imported: .*vllm"):
+        make("vllm")
+    with pytest.raises(ValueError, match="--zero-stage 3 needs --engine vllm"):
+        make("transformers", zero_stage=3)
+
+
+def test_the_pieces_of_a_text_are_what_each_token_adds(tokenizer):
+    said = "a ↯ is é"  # of three bytes and of two, which are a token each
+    ids = tokenizer(said)["input_ids"]
+    assert len(ids) == 11
+    assert split_text(tokenizer, ids) == [
+        "a", " ", "", "", "↯", " ", "i", "s", " ", "", "é"]  # fmt: skip
+    assert split_text(tokenizer, ids[:-1]) == ["a", " ", "", "", "↯", " ", "i", "s", " ", ""]
+
+
+def test_pieces_where_tokens_lose_their_space_alone():
+    words = {"▁go": 0, "▁left": 1, "▁ACTION": 2, "<end>": 3}
+    core = Tokenizer(models.WordLevel(words, unk_token="<end>"))
+    core.decoder = decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+    assert tokenizer.decode([1]) == "left"  # so lengths of single tokens would add up to too little
+    engine = TransformersEngine(tokenizer, {3}, 8, 1.0)
+    response = engine.response(FakePrompt([1]), [0, 1, 2, 1, 3], [-1.0] * 5)
+    assert response.text == "go left ACTION left"
+    assert response.pieces == ["go", " left", " ACTION", " left", "<end>"]
+    assert not response.truncated
+
+
+def test_stats_of_work_and_idleness(lm, tokenizer, monkeypatch):
+    # reseed at 0 s; steps from 1 to 2 s and from 4 to 5 s: 2 s of work in 5 s, 60 % idle.
+    # 3 + 1 prompt tokens were read in them: 2 per second.
+    engine, _ = engine_on(lm, tokenizer)
+    clock = iter([0.0, 1.0, 2.0, 4.0, 5.0, 9.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    engine.reseed(0)
+    sampled = 0
+    for slot, ids in ((0, PROMPTS[0]), (1, PROMPTS[2])):
+        sampled += len(generate(engine, [ids], [slot])[slot].ids)
+    assert engine.stats() == {
+        "engine/prefix_hits": 0.0,
+        "time/prefill_rate": 2.0,
+        "time/decode_rate": sampled / 2,
+        "time/engine_idle": pytest.approx(0.6),
+        "time/engine": 2.0,
+    }

@@ -1,0 +1,302 @@
+"""The vLLM engine, for real on the CPU: against transformers, after pushes, in any order.
+
+Blocks of the prefix cache hold 32 tokens here: prompts of 140 and more would meet stale ones.
+"""
+
+import importlib.util
+import random
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import FakePrompt, make_lm
+from small_envs import Dice
+from torch.testing import assert_close
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+import memory
+from main import collect
+from memory.chat import make_render
+from ppo.engines.contract import make_engine
+from ppo.engines.lockstep import TransformersEngine
+from ppo.model.actor_critic import ActorCritic
+from ppo.run.checkpoint import RunError
+from storage.episodes import Episodes
+from storage.rollout import RolloutStorage
+
+if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip
+    pytest.skip("vLLM is not installed", allow_module_level=True)
+
+from ppo.engines.vllm import VLLMEngine
+
+V = 260
+PREFIX = [1 + (7 * k) % (V - 1) for k in range(140)]  # four blocks and some, shared
+PROMPTS = [[5, 6, 7], PREFIX + [8, 9, 10], [11], PREFIX + [12, 13, 14, 15, 16]]
+
+
+def big_heads(tie: bool, seed: int = 0):
+    """Heads of 32, the smallest for which vLLM has a kernel on the CPU."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=V, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=tie,
+        eos_token_id=0, bos_token_id=None, initializer_range=0.2,
+    )  # fmt: skip
+    return Qwen2ForCausalLM(config).eval()
+
+
+def global_state():
+    return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+
+def vllm_engine(tokenizer, path, limit=8, prompt_limit=64, max_num_seqs=4):
+    return VLLMEngine(
+        tokenizer, {0}, limit, 1.0, model=str(path), prompt_limit=prompt_limit, dtype="float32",
+        seed=0, gpu_memory_utilization=0.3, max_num_seqs=max_num_seqs,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """For tied and untied embeddings; the weights are what the last test pushed."""
+    built = {}
+    for tie in (True, False):
+        path = tmp_path_factory.mktemp("model")
+        big_heads(tie).save_pretrained(path)
+        before = global_state()
+        built[tie] = vllm_engine(None, path, limit=24, prompt_limit=200, max_num_seqs=64)
+        assert global_state() == before
+    return built
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def tie(request):
+    return request.param
+
+
+@pytest.fixture
+def setup(engines, tokenizer):
+    """(engine, what was pushed to it) with the settings of one test."""
+
+    def setup(tie=True, ends=(0,), limit=24, temperature=1.0, seed=0):
+        engine = engines[tie]
+        engine.tokenizer, engine.ends, engine.pieces = tokenizer, set(ends), {}
+        engine.response_limit, engine.temperature = limit, temperature
+        actor_critic = ActorCritic(big_heads(tie, seed), 0, temperature or 1.0)
+        engine.push_weights(actor_critic)
+        engine.reseed(3)
+        engine.stats()
+        return engine, actor_critic
+
+    return setup
+
+
+def generate(engine, prompts=PROMPTS):
+    for slot, ids in enumerate(prompts):
+        engine.submit(slot, FakePrompt(ids))
+    responses = {}
+    while not engine.idle:
+        responses.update(engine.step())
+    return responses
+
+
+def assert_greedy(engine, lm):
+    for slot, response in generate(engine).items():
+        ids = torch.tensor([PROMPTS[slot]])
+        alone = lm.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0)
+        assert response.ids == alone[0, ids.shape[1] :].tolist()
+
+
+def assert_same_logps(responses, actor_critic):
+    for response in responses.values():
+        ids = torch.tensor([response.prompt.ids + response.ids])
+        mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(response.prompt.ids)
+        logps = actor_critic(ids, mask).logps
+        assert_close(torch.tensor(response.logps), logps, atol=1e-4, rtol=0)
+
+
+def test_greedy_equals_plain_generate(setup, tie):
+    engine, actor_critic = setup(tie, temperature=0)
+    assert_greedy(engine, actor_critic.lm)
+    # temperature 0 reports log-probs at temperature 1
+    assert_same_logps(generate(engine), actor_critic)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_logps_equal_the_trainers(setup, tie, temperature):
+    engine, actor_critic = setup(tie, temperature=temperature)
+    assert_same_logps(generate(engine), actor_critic)
+
+
+def test_a_push_takes_the_new_weights_and_drops_cached_prefixes(setup, tie):
+    # of 3 + 143 + 1 + 145 = 292 prompt tokens 2 x 4 blocks can come from the cache, and already the
+    # first time half of them do: the second long prompt finds the 4 x 32 = 128 of the first
+    engine, _ = setup(tie, temperature=0)
+    before = generate(engine)
+    assert engine.stats()["engine/prefix_hits"] == pytest.approx(128 / 292)
+    assert {slot: r.ids for slot, r in generate(engine).items()} == {
+        slot: r.ids for slot, r in before.items()
+    }
+    assert engine.stats()["engine/prefix_hits"] == pytest.approx(256 / 292)
+    other = ActorCritic(big_heads(tie, seed=1), 0, 1.0)
+    engine.push_weights(other)
+    assert_greedy(engine, other.lm)
+    assert engine.stats()["engine/prefix_hits"] == pytest.approx(128 / 292)
+    after = generate(engine)
+    assert_same_logps(after, other)
+    assert all(before[slot].ids != after[slot].ids for slot in before)
+
+
+def test_every_parameter_is_pushed(setup, tie):
+    engine, actor_critic = setup(tie)
+    for parameter in actor_critic.lm.parameters():
+        with torch.no_grad():
+            parameter += 0.1 * torch.randn_like(parameter)
+        with pytest.raises(RunError, match="does not hold the trainer's weights"):
+            engine.check_weights(actor_critic)
+        engine.push_weights(actor_critic)  # which checks
+    assert_same_logps(generate(engine), actor_critic)
+
+
+def test_a_response_depends_on_its_seed_alone(setup):
+    engine, _ = setup()
+    turns = [[ids, ids + [20], ids + [21, 22]] for ids in PROMPTS]
+
+    def play(slots):
+        """Three turns each; a slot's next prompt follows when its response is complete."""
+        engine.reseed(4)
+        played = {slot: [] for slot in slots}
+        for slot in slots:
+            engine.submit(slot, FakePrompt(turns[slot][0]))
+        while not engine.idle:
+            for slot, response in engine.step():
+                played[slot].append(response.ids)
+                if len(played[slot]) < 3:
+                    engine.submit(slot, FakePrompt(turns[slot][len(played[slot])]))
+        return played
+
+    together = play([0, 1, 2, 3])
+    assert play([2, 0, 3, 1]) == together
+    for slot in (3, 1, 0, 2):
+        assert play([slot]) == {slot: together[slot]}
+    engine.reseed(5)
+    assert generate(engine)[0].ids != together[0][0]
+
+
+def test_the_end_is_kept_and_the_limit_is_flagged(setup):
+    # half of the vocabulary ends a response: most end early, and a step returns only these
+    engine, _ = setup(ends=range(130), limit=6)
+    for slot, ids in enumerate(PROMPTS * 8):
+        engine.submit(slot, FakePrompt(ids))
+    lengths = []
+    while not engine.idle:
+        for _, response in engine.step():
+            lengths.append(len(response.ids))
+            assert response.truncated == (response.ids[-1] >= 130)
+            assert all(token >= 130 for token in response.ids[:-1])
+            assert len(response.ids) == len(response.logps) == len(response.pieces)
+    # they start together, and whoever ends early is returned early
+    assert lengths[0] == 1 and set(lengths) >= {1, 2, 3} and max(lengths) <= 6
+    assert len(lengths) == 32
+
+
+def test_more_prompt_tokens_than_a_step_takes(setup):
+    # 60 x 150 = 9,000 of 8,192
+    engine, actor_critic = setup(limit=4)
+    prompts = [[k + 1, *range(1, 150)] for k in range(60)]
+    responses = generate(engine, prompts)
+    assert len(responses) == 60
+    assert_same_logps(responses, actor_critic)
+
+
+def test_sampling_follows_the_distribution(setup):
+    # 800 first tokens after one prompt: the standard error of a share p is sqrt(p (1 - p) / 800),
+    # at most .018
+    engine, actor_critic = setup(limit=1)
+    responses = generate(engine, [[5, 6, 7]] * 800)
+    tokens = torch.tensor([response.ids[0] for response in responses.values()])
+    p = actor_critic.lm(torch.tensor([[5, 6, 7]])).logits[0, -1].softmax(-1)
+    assert_close(torch.bincount(tokens, minlength=V) / 800, p, atol=0.06, rtol=0)
+
+
+def test_stats(setup):
+    # 150 prompt tokens; the second time their 4 full blocks, 128 tokens, come from the cache
+    engine, _ = setup(limit=4, ends=())
+    prompt = FakePrompt(PREFIX + list(range(20, 30)))
+    engine.submit(0, prompt)
+    while not engine.idle:
+        engine.step()
+    engine.submit(0, prompt)
+    while not engine.idle:
+        engine.step()
+    stats = engine.stats()
+    assert stats["engine/prefix_hits"] == pytest.approx(128 / 300)
+    seconds = stats["time/engine"]
+    assert stats["time/prefill_rate"] * seconds == pytest.approx(300 - 128)
+    assert stats["time/decode_rate"] * seconds == pytest.approx(4 + 4)
+    assert stats["engine/push_gap"] < 1e-4
+    assert engine.stats() == {}
+
+
+class SlowestFirst(Dice):
+    """In an episode of a small seed its turns wait for a file."""
+
+    def step(self, response):
+        return super().step("wait" if self.seed < 10 else "go on")
+
+
+def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool, tmp_path):
+    engine, _ = setup()
+    seeds = [range(1, 9), range(10, 99), range(10, 99)]  # environment 0 waits
+    envs = pool(partial(SlowestFirst, str(tmp_path)), seeds, workers=3, timeout=60)
+    memories = [memory.make("window", 0) for _ in seeds]
+    for mem, first in zip(memories, envs.reset(), strict=True):
+        mem.reset(first)
+    rollouts, order = RolloutStorage(4, 3, 4096, Episodes(3)), []
+
+    def insert(n, step):
+        RolloutStorage.insert(rollouts, n, step)
+        order.append(n)
+        if rollouts.turns == [0, 4, 4]:  # else environment 0 never answers
+            (tmp_path / "go").touch()
+
+    rollouts.insert = insert
+    collect(envs, memories, engine, make_render(engine.tokenizer, 200), rollouts)
+    assert sorted(order[:8]) == [1] * 4 + [2] * 4 and order[8:] == [0] * 4
+    assert not envs.faults and rollouts.turns == [4, 4, 4]
+    assert all(len(r.ids) == len(r.logps) > 0 for turn in rollouts.responses for r in turn)
+
+
+def test_nothing_to_do(setup):
+    engine, _ = setup()
+    assert engine.idle and engine.step() == []
+    engine.sleep()  # on a CPU it goes on as before
+    assert generate(engine)
+
+
+def test_heads_without_a_kernel_are_refused(tmp_path, tokenizer):
+    make_lm().save_pretrained(tmp_path)  # heads of 8
+    with pytest.raises(ValueError, match="heads of size 8 .* use --engine transformers"):
+        vllm_engine(tokenizer, tmp_path)
+
+
+def test_what_keeps_vllm_from_starting_is_one_line(tmp_path, tokenizer):
+    big_heads(tie=True).save_pretrained(tmp_path)  # of 2048 positions
+    with pytest.raises(ValueError, match="^vLLM does not start: .*max_model_len.*$"):
+        vllm_engine(tokenizer, tmp_path, prompt_limit=10**6)
+
+
+def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys):
+    def make(lm):
+        lm.save_pretrained(tmp_path)
+        args = SimpleNamespace(
+            engine="auto", model=str(tmp_path), response_limit=8, temperature=1.0, seed=0,
+            prompt_limit=64, zero_stage=0, gpu_memory_utilization=0.3,
+        )  # fmt: skip
+        return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
+
+    assert isinstance(make(make_lm()), TransformersEngine)
+    assert "no attention kernel for heads of size 8" in capsys.readouterr().out
+    assert isinstance(make(big_heads(tie=True)), VLLMEngine)

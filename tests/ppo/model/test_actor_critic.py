@@ -1,0 +1,121 @@
+"""ActorCritic: alignment, the critic branch, gradients and chunks."""
+
+import pytest
+import torch
+from conftest import batch, make_lm
+from torch.testing import assert_close
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from ppo.model import decoder
+from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.decoder import check_decoder
+
+PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
+
+
+def test_logps_are_those_of_the_plain_model_at_the_temperature(lm):
+    ids, mask = batch((PROMPT, RESPONSE))
+    scores = ActorCritic(lm, 1, temperature=0.7)(ids, mask)
+    # token at position 4 is predicted by the logits at position 3, the last prompt token
+    logps = (lm(ids).logits[0, 3:6] / 0.7).log_softmax(-1)
+    assert_close(scores.logps, logps[range(3), RESPONSE])
+    assert_close(scores.entropies, -(logps.exp() * logps).sum(-1))
+
+
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_values_start_at_zero_and_are_aligned_with_the_token_they_precede(lm, k):
+    actor_critic = ActorCritic(lm, k, temperature=1.0)
+    ids, mask = batch((PROMPT, RESPONSE))
+    assert (actor_critic(ids, mask).values == 0).all()
+    torch.nn.init.normal_(actor_critic.head.weight)
+    # untrained copies equal the actor's layers: values are the head on the plain model's states
+    hidden = lm.model(ids).last_hidden_state[0, 3:6]
+    assert_close(actor_critic(ids, mask).values, actor_critic.head(hidden).squeeze(-1))
+    assert_close(actor_critic.values(ids, mask), actor_critic(ids, mask).values)
+
+
+def test_value_before_a_token_does_not_depend_on_it(lm):
+    actor_critic = ActorCritic(lm, 1, temperature=1.0)
+    torch.nn.init.normal_(actor_critic.head.weight)
+    one = actor_critic(*batch((PROMPT, [9, 10, 11]))).values
+    other = actor_critic(*batch((PROMPT, [9, 10, 50]))).values
+    assert_close(one, other)
+    changed = actor_critic(*batch((PROMPT, [9, 50, 11]))).values
+    assert_close(one[:2], changed[:2])
+    assert (one[2] - changed[2]).abs() > 1e-3
+
+
+def test_padding_and_neighbours_change_nothing(lm):
+    actor_critic = ActorCritic(lm, 1, temperature=1.0)
+    torch.nn.init.normal_(actor_critic.head.weight)
+    alone = actor_critic(*batch((PROMPT, RESPONSE)))
+    ids, mask = batch((PROMPT, RESPONSE), (PROMPT * 3, RESPONSE * 2))
+    together = actor_critic(ids, mask)
+    assert_close(together.logps[:3], alone.logps, atol=1e-5, rtol=0)
+    assert_close(together.values[:3], alone.values, atol=1e-5, rtol=0)
+
+
+def test_only_response_positions_get_a_policy_gradient(lm):
+    """The loss of response logps does not depend on the targets at prompt positions: turning a
+    prompt token's own log-prob into a decision would show as a gradient of its lm_head row."""
+    lm = make_lm(tie=False)
+    scores = ActorCritic(lm, 1, temperature=1.0)(*batch((PROMPT, RESPONSE)))
+    captured = []
+    lm.lm_head.weight.register_hook(captured.append)
+    scores.logps.sum().backward()
+    # softmax pushes every row down by p times a mix of states; only sampled rows are also pulled up
+    states = lm.model(torch.tensor([PROMPT + RESPONSE])).last_hidden_state[0, 3:6]
+    p = lm.lm_head(states).softmax(-1)
+    onehot = torch.nn.functional.one_hot(torch.tensor(RESPONSE), 260)
+    assert_close(captured[0], (onehot - p).T @ states, atol=1e-4, rtol=1e-4)
+
+
+def test_the_value_loss_enters_the_trunk_only_when_asked(lm):
+    ids, mask = batch((PROMPT, RESPONSE))
+    for flag in (False, True):
+        actor_critic = ActorCritic(lm, 1, temperature=1.0, value_grad_trunk=flag)
+        torch.nn.init.normal_(actor_critic.head.weight)
+        lm.zero_grad(set_to_none=True)
+        actor_critic(ids, mask).values.sum().backward()
+        reached = {name for name, p in lm.named_parameters() if p.grad is not None}
+        # layer 0 is shared, layer 1 and the norm are the actor's own
+        assert ("model.layers.0.mlp.up_proj.weight" in reached) is flag
+        assert "model.layers.1.mlp.up_proj.weight" not in reached
+        assert actor_critic.branch[0].mlp.up_proj.weight.grad.abs().sum() > 0
+
+
+def test_chunks_give_the_same_numbers_and_gradients(lm, monkeypatch):
+    ids, mask = batch((PROMPT, RESPONSE), (PROMPT, RESPONSE * 3))
+    results = []
+    for entries in (2**25, 260 * 2):  # all at once; two tokens at a time
+        monkeypatch.setattr(decoder, "LOGITS_PER_CHUNK", entries)
+        lm.zero_grad(set_to_none=True)
+        scores = ActorCritic(lm, 0, temperature=1.0)(ids, mask, entropy_grad=True)
+        (scores.logps + scores.entropies).sum().backward()
+        results.append((scores.logps.detach(), [p.grad.clone() for p in lm.parameters()]))
+    assert_close(results[0], results[1], atol=1e-5, rtol=1e-4)
+
+
+def test_the_reference_does_not_follow_the_actor(lm):
+    ids, mask = batch((PROMPT, RESPONSE))
+    reference = Reference(lm, temperature=1.0)
+    before = reference(ids, mask)
+    with torch.no_grad():
+        lm.model.embed_tokens.weight.add_(1.0)
+    assert_close(reference(ids, mask), before)
+    assert not any(p.requires_grad for p in reference.parameters())
+
+
+@pytest.mark.parametrize(
+    ("config", "cls"), [(LlamaConfig, LlamaForCausalLM), (Qwen3Config, Qwen3ForCausalLM)]
+)
+def test_other_decoders_work(config, cls):
+    lm = cls(config(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=8)).eval()  # fmt: skip
+    assert check_decoder(lm) == 2
+
+
+def test_a_model_that_is_more_than_its_layers_is_refused(lm):
+    lm.config.sliding_window = 4
+    with pytest.raises(ValueError, match="Qwen2ForCausalLM.*full attention"):
+        check_decoder(lm)

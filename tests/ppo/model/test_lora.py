@@ -1,0 +1,97 @@
+"""Adapters: what is trained, what the engine gets, what is exported."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from conftest import batch, make_lm
+from peft import PeftModel
+from torch.testing import assert_close
+from transformers import AutoModelForCausalLM
+
+from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference
+from ppo.model.lora import adapted
+
+TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
+
+
+def with_adapters(**options) -> ActorCritic:
+    """After a step of training, so to say: B is not 0."""
+    actor_critic = ActorCritic(make_lm(), 1, temperature=1.0, lora_rank=4, **options)
+    torch.manual_seed(1)
+    for layer in adapted(actor_critic.lm).values():
+        torch.nn.init.normal_(layer.lora_B["default"].weight, std=0.1)
+    return actor_critic
+
+
+def test_adapters_change_nothing_at_the_start():
+    plain = ActorCritic(make_lm(), 1, temperature=1.0)(*TURNS)
+    ours = ActorCritic(make_lm(), 1, temperature=1.0, lora_rank=4)(*TURNS)
+    assert_close(tuple(ours), tuple(plain))
+
+
+def test_only_adapters_and_the_critic_are_trained():
+    actor_critic = with_adapters()
+    scores = actor_critic(*TURNS)
+    (scores.logps.sum() + scores.values.sum()).backward()
+    moved = {name for name, p in actor_critic.named_parameters() if p.grad is not None}
+    assert moved == {n for n, p in actor_critic.named_parameters() if p.requires_grad}
+    # 2 layers of 7 linear maps (q k v o gate up down), A and B each
+    assert len(actor_critic.actor_parameters()) == 2 * 7 * 2
+    assert {name for name in moved if name.startswith("lm.")} == {
+        f"lm.{name}.lora_{part}.default.weight"
+        for name in adapted(actor_critic.lm)
+        for part in "AB"
+    }
+
+
+def test_the_reference_is_the_base_without_a_copy():
+    base = Reference(make_lm(), 1.0)(*TURNS)
+    actor_critic = with_adapters()
+    reference = AdaptersOff(actor_critic)
+    assert vars(reference) == {"actor_critic": actor_critic}
+    before = actor_critic(*TURNS).logps
+    assert_close(reference(*TURNS), base)
+    assert_close(actor_critic(*TURNS).logps, before)  # the adapters are on again
+    assert (before - base).abs().max() > 1e-2
+
+
+def test_pushed_weights_are_merged():
+    actor_critic = with_adapters()
+    plain = make_lm()
+    assert [name for name, _ in actor_critic.weights()] == [n for n, _ in plain.named_parameters()]
+    plain.load_state_dict(dict(actor_critic.weights()), strict=False)
+    assert_close(ActorCritic(plain, 1, temperature=1.0)(*TURNS).logps, actor_critic(*TURNS).logps)
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_exports_load_in_transformers_and_peft(adapter, tmp_path):
+    actor_critic = with_adapters()
+    actor_critic.export(tmp_path, keep=True, adapter=adapter)
+    if adapter:
+        lm = PeftModel.from_pretrained(make_lm(), tmp_path)
+    else:
+        lm = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    ids, mask = TURNS
+    logps = lm(ids[:1]).logits[0, 3:6].log_softmax(-1)
+    assert_close(actor_critic(ids, mask).logps[:3], logps[range(3), [9, 10, 11]])
+
+
+def test_the_base_is_kept_in_bfloat16_and_its_rotary_tables_are_not():
+    actor_critic = with_adapters(dtype=torch.bfloat16)
+    kinds = {p.requires_grad: p.dtype for p in actor_critic.lm.parameters()}
+    assert kinds == {False: torch.bfloat16, True: torch.float32}
+    reference = Reference(make_lm(), 1.0, torch.bfloat16)
+    for lm in (actor_critic.lm, reference.lm):
+        assert lm.model.rotary_emb.inv_freq.dtype == torch.float32
+    exact = with_adapters()(*TURNS).logps
+    assert_close(actor_critic(*TURNS).logps, exact, atol=0.1, rtol=0.1)
+
+
+def test_one_parameter_at_a_time_is_made_whole():
+    asked = []
+    actor_critic = with_adapters()
+    actor_critic.whole = lambda parameters: asked.append(len(parameters)) or nullcontext()
+    list(actor_critic.weights())
+    # an adapted matrix needs its A and B as well: 14 of the 2 * (7 + 3 biases + 2 norms) + 2
+    assert sorted(asked) == [1] * 12 + [3] * 14

@@ -1,0 +1,85 @@
+"""Packed turns: the same numbers and gradients as padded ones."""
+
+import pytest
+import torch
+from conftest import FakePrompt, batch, make_lm
+from torch.testing import assert_close
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from ppo.engines.lockstep import TransformersEngine
+from ppo.model import packing
+from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.packing import pack
+
+TURNS = [([5, 6, 7, 8], [9, 10, 11]), ([5], [6]), ([20, 21], [30, 31, 32, 33, 34, 35])]
+
+
+def test_a_packed_row_by_hand():
+    ids, mask, positions, turns = pack(*batch(([5, 6], [7]), ([8], [9, 10, 11]), ([4, 4], [])))
+    # the padding (id 3) is gone; the third turn has no response and keeps two tokens
+    assert ids.tolist() == [[5, 6, 7, 8, 9, 10, 11, 4, 4]]
+    assert mask.int().tolist() == [[0, 0, 1, 0, 1, 1, 1, 0, 0]]
+    assert positions.tolist() == [[0, 1, 2, 0, 1, 2, 3, 0, 1]]
+    assert turns.ends.tolist() == [0, 3, 7, 9] and turns.longest == 4
+
+
+def scored(packed: bool, k: int, recompute: bool = False):
+    """Scores of TURNS and the gradients of a loss on them."""
+    actor_critic = ActorCritic(make_lm(), k, temperature=0.7, recompute=recompute, packed=packed)
+    torch.manual_seed(1)
+    torch.nn.init.normal_(actor_critic.head.weight)
+    ids, mask = batch(*TURNS)
+    scores = actor_critic(ids, mask)
+    (scores.logps.square().mean() + scores.values.square().mean()).backward()
+    values = actor_critic.values(ids, mask)
+    reference = Reference(actor_critic.lm, 0.7)(ids, mask)
+    return [*scores, values, reference], {n: p.grad for n, p in actor_critic.named_parameters()}
+
+
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_packed_and_padded_agree(k):
+    for ours, theirs in zip(scored(True, k), scored(False, k), strict=True):
+        assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_recomputed_activations_change_nothing(packed):
+    for ours, theirs in zip(scored(packed, 1, True), scored(packed, 1), strict=True):
+        assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+def test_queries_keys_and_values_are_of_one_dtype(monkeypatch):
+    # transformers' norms of queries and keys come back in the dtype of their fp32 weights
+    seen, plain = set(), packing.scaled_dot_product_attention
+    config = Qwen3Config(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, head_dim=8,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+
+    def attention(*tensors, **how):
+        seen.update(tensor.dtype for tensor in tensors)
+        return plain(*tensors, **how)
+
+    monkeypatch.setattr(packing, "scaled_dot_product_attention", attention)
+    model = ActorCritic(Qwen3ForCausalLM(config), 1, 1.0, dtype=torch.bfloat16, packed=True)
+    model(*batch(*TURNS))
+    assert seen == {torch.bfloat16}
+
+
+def test_a_micro_batch_without_response_tokens_has_gradients_of_zero():
+    actor_critic = ActorCritic(make_lm(), 1, temperature=1.0, packed=True)
+    scores = actor_critic(*batch(([5, 6], [])))
+    assert len(scores.logps) == len(scores.values) == 0
+    (scores.logps.sum() + scores.values.sum()).backward()
+    assert all((p.grad == 0).all() for p in actor_critic.parameters() if p.grad is not None)
+
+
+def test_a_packed_model_generates_as_before(tokenizer):
+    def greedy(packed):
+        engine = TransformersEngine(tokenizer, {0}, 6, 0)
+        engine.push_weights(ActorCritic(make_lm(), 0, temperature=1.0, packed=packed))
+        for slot, (prompt, _) in enumerate(TURNS):
+            engine.submit(slot, FakePrompt(prompt))
+        return [response.ids for _, response in engine.step()]
+
+    assert greedy(True) == greedy(False)

@@ -1,0 +1,246 @@
+"""Reports: what is read of a run, who belongs together, mean and spread by hand, the page."""
+
+import builtins
+import re
+from html.parser import HTMLParser
+
+import pytest
+from made_runs import EVALUATION, write_run
+from matplotlib.figure import Figure
+
+from ppo.reports.charts import CHARTS, _draw_chart, _draw_time
+from ppo.reports.curves import Run, differing, group_runs, mean_and_spread, read_runs
+from ppo.reports.page import main, page
+
+
+def update(u, success=0.5, **more):
+    return {"update": u, "turns": 8 * (u + 1), "rollout/success": success} | more
+
+
+def read_one(path):
+    notes = []
+    (run,) = read_runs([path], notes)
+    return run, notes
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def test_mean_and_spread_by_hand():
+    # at 8: mean (.2 + .6) / 2 = .4, deviation ((.2^2 + .2^2) / 1)^.5 = .282843
+    # at 16: 1, 2, 3 -> mean 2, deviation ((1 + 0 + 1) / 2)^.5 = 1;  at 24: one run is left, 5
+    curves = [{8: 0.2, 16: 1.0, 24: 5.0}, {8: 0.6, 16: 2.0}, {16: 3.0}]
+    expected = [(8, 0.4, 0.117157, 0.682843), (16, 2, 1, 3), (24, 5, 5, 5)]
+    for point, by_hand in zip(mean_and_spread(curves), expected, strict=True):
+        assert point == pytest.approx(by_hand, abs=1e-6)
+    assert mean_and_spread([{}, {}]) == []
+
+
+def test_the_band_that_is_drawn_is_that_of_the_group(tmp_path):
+    # success .2 and .6 after one update of 8 turns: a line at .4 and a band .4 -+ .282843
+    paths = [
+        write_run(tmp_path / f"s{seed}", [update(0, success)], seed=seed)
+        for seed, success in ((1, 0.2), (2, 0.6))
+    ]
+    figure = Figure()
+    assert _draw_chart(figure, CHARTS[0], group_runs(read_runs(paths, [])))
+    axes = figure.axes[0]
+    lines = [list(line.get_xydata()[0]) for line in axes.lines if len(line.get_xdata()) == 1]
+    assert [8, pytest.approx(0.4)] in lines
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (min(heights), max(heights)) == pytest.approx((0.4 - 0.08**0.5, 0.4 + 0.08**0.5))
+
+
+def test_evaluations_stand_at_the_turns_trained_so_far(tmp_path):
+    # after 3 updates of 2 x 4 turns: 24; a Wilson bar from .1 to .5 around .25
+    run = write_run(tmp_path / "run", evals=[EVALUATION | {"update": 3}])
+    figure = Figure()
+    assert _draw_chart(figure, CHARTS[0], group_runs(read_runs([run], [])))
+    (bar,) = figure.axes[0].containers
+    assert list(bar.lines[0].get_xydata()[0]) == [24, 0.25]
+    (segment,) = bar.lines[2][0].get_segments()
+    assert segment.tolist() == [[24, pytest.approx(0.1)], [24, 0.5]]
+
+
+def test_a_bound_that_misses_by_rounding_is_drawn(tmp_path):
+    full = {"eval/success": 1.0, "eval/success_low": 0.9, "eval/success_high": 1 - 2**-53}
+    run = write_run(tmp_path / "run", evals=[EVALUATION | full])
+    figure = Figure()
+    assert _draw_chart(figure, CHARTS[0], group_runs(read_runs([run], [])))
+    (segment,) = figure.axes[0].containers[0].lines[2][0].get_segments()
+    assert segment.tolist() == [[0, pytest.approx(0.9)], [0, 1.0]]
+
+
+def test_minutes_by_hand():
+    # update: total 120 s of which 30 collect, 60 update, 12 score, 6 push -> 12 s are left
+    times = {"time/collect": 30, "time/update": 60, "time/score": 12, "time/push": 6}
+    times["time/total"] = 120
+    evals, warmup = [{"time/total": 90}, {"time/total": 30}], [{"time/total": 240}]
+    run = Run("name", {}, 1, "-", 8, [times, times], evals, warmup)
+    by_hand = {"warm-up": 4, "collect": 1, "score": 0.4, "update": 2, "push": 0.2, "eval": 2}
+    assert run.minutes() == pytest.approx(by_hand | {"other": 0.4})
+    figure = Figure()
+    _draw_time(figure, [run])
+    bars = figure.axes[0].patches
+    assert bars[-1].get_x() + bars[-1].get_width() == pytest.approx(10)  # 4 + 2 x 2 + 2 minutes
+
+
+# ---- groups -------------------------------------------------------------------------------------
+
+
+def test_runs_that_differ_in_their_seeds_only_are_one_group(tmp_path):
+    same = dict(run_dir="somewhere", resume=None, value_clip=float("inf"))
+    other = dict(run_dir="elsewhere", resume="a1", skip_first_eval=True)
+    paths = [
+        write_run(tmp_path / "a2", seed=2, **same),
+        write_run(tmp_path / "a1", seed=1, **same | other),
+        write_run(tmp_path / "b1", seed=1, critic_layers=0, **same),
+    ]
+    groups = group_runs(read_runs(paths, []))
+    assert [[run.name for run in group.runs] for group in groups] == [["a2", "a1"], ["b1"]]
+    labels = [group.label for group in groups]
+    # not given at all is another setting than any value
+    assert labels == ["toy, critic_layers -, seeds 1 2", "toy, critic_layers 0, seed 1"]
+
+
+def test_a_legend_names_the_first_differences_and_counts_the_rest(tmp_path):
+    paths = [
+        write_run(tmp_path / name, env_name=f"toy-{name}", lr=k, clip=k, w_iter=k, e_len=4 + k)
+        for k, name in enumerate("ab")
+    ]
+    runs = read_runs(paths, [])
+    assert differing(runs) == ["env_name", "e_len", "lr", "clip", "w_iter"]
+    assert group_runs(runs)[1].label == "toy-b, e_len 5, lr 1, clip 1, 1 more, seed 1"
+
+
+def test_a_run_that_is_given_twice_counts_once(tmp_path):
+    run = write_run(tmp_path / "run")
+    assert len(read_runs([run, tmp_path / "x" / ".." / "run"], [])) == 1
+
+
+def test_what_is_no_run_makes_no_names_longer(tmp_path):
+    paths = [write_run(tmp_path / "runs" / name) for name in ("a", "b")]
+    assert [run.name for run in read_runs([*paths, tmp_path / "nothing"], [])] == ["a", "b"]
+
+
+# ---- what is missing or torn --------------------------------------------------------------------
+
+
+def test_a_torn_last_line_is_left_out(tmp_path):
+    path = write_run(tmp_path / "run", [update(0), update(1)])
+    whole = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text(whole[:-5])
+    run, notes = read_one(path)
+    assert run.curve("rollout/success") == {8: 0.5}
+    assert notes == ["run/metrics.jsonl: 1 of 2 lines left out"]
+    (path / "metrics.jsonl").write_bytes(whole.encode() + b"\0\0\xff\n3\n[]\n{}\n")
+    run, notes = read_one(path)
+    assert run.curve("rollout/success") == {8: 0.5, 16: 0.5}
+    assert notes == ["run/metrics.jsonl: 4 of 6 lines left out"]
+
+
+def test_none_and_not_a_number_are_gaps(tmp_path):
+    values = [None, 0.25, float("nan"), float("inf"), "0.5", 0.75]
+    path = write_run(tmp_path / "run", [update(u, value) for u, value in enumerate(values)])
+    run, notes = read_one(path)
+    assert run.curve("rollout/success") == {16: 0.25, 48: 0.75}
+    assert run.curve("kl/ref_think") == {} and notes == []
+
+
+def test_missing_files_get_one_line_each(tmp_path, capsys):
+    path = write_run(tmp_path / "run", w_epoch=40)
+    (path / "metrics.jsonl").unlink()
+    (tmp_path / "empty").mkdir()
+    broken = write_run(tmp_path / "broken")
+    (broken / "args.json").write_text('{"args": {"seed"')
+    paths = [str(tmp_path / name) for name in ("run", "empty", "broken", "nowhere")]
+    assert main([*paths, "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "run/metrics.jsonl: No such file or directory",
+        "run/warmup.jsonl: No such file or directory",
+        "empty: left out, no args.json of a run is there",
+        "broken: left out, no args.json of a run is there",
+        "nowhere: left out, no args.json of a run is there",
+        str(tmp_path / "out" / "index.html"),
+    ]
+    written = {file.name for file in (tmp_path / "out").iterdir()}
+    assert written == {"index.html", "success.png", "return.png", "time.png"}  # evaluations only
+
+
+@pytest.mark.parametrize("case", ["no run", "out is a file", "no matplotlib"])
+def test_a_mistake_is_one_line_and_code_2(tmp_path, capsys, monkeypatch, case):
+    run, out = write_run(tmp_path / "run"), tmp_path / "out"
+    if case == "no run":
+        run = tmp_path
+    elif case == "out is a file":
+        out.write_text("")
+    else:
+        real = builtins.__import__
+
+        def without(name, *args, **kwargs):
+            if name.startswith("matplotlib"):
+                raise ImportError(name)
+            return real(name, *args, **kwargs)
+
+        monkeypatch.setattr(builtins, "__import__", without)
+    assert main([str(run), "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("ppo.reports.page: error: ") and error.count("\n") == 1
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+class Links(HTMLParser):
+    """Everything that a browser would load or run."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.links = [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.links += [v for k, v in attributes if k in ("src", "href", "srcset", "style")]
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path):
+    names = {
+        "rollout/return": "return", "kl/ref_think": "kl", "ppo/value_loss": "value_loss",
+        "ppo/explained_variance": "explained_variance", "rollout/valid_action": "valid_action",
+        "rollout/response_tokens": "response_tokens",
+    }  # fmt: skip
+    metrics = [update(u, **dict.fromkeys(names, 0.5)) for u in range(2)]
+    runs = [
+        write_run(tmp_path / "a" / "run", metrics, evals=[EVALUATION, EVALUATION | {"update": 2}]),
+        write_run(tmp_path / "b" / "run", metrics, n_env=4),
+    ]
+    assert main([*map(str, runs), "--out", str(tmp_path / "out")]) == 0
+    html = (tmp_path / "out" / "index.html").read_text()
+    pictures = {file.stem for file in (tmp_path / "out").glob("*.png")}
+    assert pictures == {"success", "time", *names.values()}
+    seen = Links(html)
+    assert not {"script", "link", "iframe", "object", "base"} & set(seen.tags)
+    assert all(re.match("data:image/png;base64,|color:#", link) for link in seen.links)
+    assert "//" not in re.sub('base64,[^"]*', "", html) and "url(" not in html
+    assert len([link for link in seen.links if link.startswith("data:")]) == len(pictures)
+    assert "a/run</td><td>1</td><td>aaaaaaa-dirty</td><td>2 of 3</td>" in html
+    assert "<td>0.250 [0.100, 0.500]</td><td>0.250 [0.100, 0.500] (2 updates)</td>" in html
+    assert "<td>n_env</td><td>2</td><td>4</td>" in html
+
+
+@pytest.mark.parametrize("name", ['<img src=x onerror="a()">&', "$runs $\\frac$ {} %s", "_\udcff"])
+def test_names_are_text_and_nothing_else(tmp_path, name):
+    paths = [write_run(tmp_path / name, [update(0)], env_name=name, lr="<b>")]
+    paths += [write_run(tmp_path / "other", [update(0)], lr="<i>")]
+    assert main([*map(str, paths), "--out", str(tmp_path / "out")]) == 0  # drawn as well
+    seen = Links((tmp_path / "out" / "index.html").read_text())
+    assert seen.tags.count("img") == 3 and "i" not in seen.tags  # success, return, time
+    assert all(link.startswith(("data:image/png", "color:#")) for link in seen.links)
+
+
+def test_a_run_without_evaluations_has_dashes_in_the_table():
+    run = Run("name", {"num_updates": 3}, 1, "-", 8, [], [], [])
+    html = page(group_runs([run]), {}, ["a < b"])
+    assert "<td>0 of 3</td><td>-</td><td>-</td><td>0.0</td>" in html
+    assert "<li>a &lt; b</li>" in html and "what differs" not in html

@@ -1,0 +1,337 @@
+"""A run survives: resumed it is the run that was interrupted, whatever interrupted it."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import main
+from arguments import TINY, get_args
+from ppo.model.actor_critic import ActorCritic
+from ppo.optimizer import Stepper
+from ppo.run.checkpoint import RunError, checkpoints, damaged, load_checkpoint, save_checkpoint
+from storage.ranks import ALONE
+
+ROOT = Path(__file__).resolve().parents[3]
+SMALL = """--n-env 2 --e-len 2 --num-updates 4 --minibatch 4 --w-epoch 1 --w-iter 1 --w-fraction 1
+--lr 0.01 --critic-lr 0.01 --response-limit 6 --prompt-limit 8192 --save-interval 1
+--eval-interval 2 --eval-episodes 2 --max-episode-steps 3 --keep-checkpoints 9
+--engine transformers"""
+LOGS = ("metrics.jsonl", "eval.jsonl", "warmup.jsonl", "trajectories.jsonl")
+
+
+def train(run: Path, model: str, flags: str = "") -> int:
+    return main.main(get_args([*SMALL.split(), "--model", model, "--run-dir", str(run)]
+                              + flags.split()))  # fmt: skip
+
+
+def resume(run: Path, flags: str = "") -> int:
+    return main.main(get_args(["--resume", str(run), *flags.split()]))
+
+
+def outcome(run: Path, without: tuple[str, ...] = ("time/",)) -> dict:
+    """All that a run computed, without what a clock said."""
+    logs = {}
+    for name in LOGS:
+        records = map(json.loads, (run / name).read_text().splitlines())
+        logs[name] = [{k: v for k, v in r.items() if not k.startswith(without)} for r in records]
+    weights = (run / "model" / "model.safetensors").read_bytes()
+    return logs | {"weights": weights}
+
+
+def forget_since(run: Path, update: int) -> None:
+    """As a kill leaves it: what was saved later was never saved, what was logged was logged."""
+    for path in checkpoints(run):
+        if path.name > f"update-{update:06d}":
+            shutil.rmtree(path)
+    shutil.rmtree(run / "model")
+
+
+@pytest.fixture(scope="module")
+def toy_run(model_dir, tmp_path_factory):
+    run = tmp_path_factory.mktemp("runs") / "toy"
+    assert train(run, model_dir, "--env-name toy") == 0
+    return run
+
+
+@pytest.fixture
+def copied(toy_run, tmp_path):
+    return shutil.copytree(toy_run, tmp_path / "run")
+
+
+# ---- exact resume -------------------------------------------------------------------------------
+
+FLAGS = [
+    *("toy --kl-target 0.1", "toy --memory full --lr-schedule linear", "toy --env-workers 2"),
+    "toy --use-proper-time-limits --critic-layers 0",
+    *(f"{name} --num-updates 2" for name in ("babyai-goto", "baba-goto_win", "crafter")),
+]
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_with_vllm_as_well(tmp_path):
+    train(
+        tmp_path,
+        str(TINY),
+        "--env-name babyai-goto --engine vllm --prompt-limit 256 --num-updates 2",
+    )
+    whole = outcome(tmp_path)
+    forget_since(tmp_path, 1)
+    resume(tmp_path)
+    assert outcome(tmp_path) == whole
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_a_resumed_run_is_the_run_that_was_interrupted(flags, model_dir, tmp_path):
+    """A kill in the second update and --resume equal the run that was not killed, bit for bit.
+    After 2 turns of warm-up and 2 of an update, 1 turn of the second episode of 3 is played."""
+    run = tmp_path / "run"
+    # which worker answers first decides what the engine batches together, and so its rounding
+    without = ("time/", "engine/") if "workers" in flags else ("time/",)
+    train(run, model_dir if "toy" in flags else str(TINY), f"--env-name {flags}")
+    whole = outcome(run, without)
+    forget_since(run, 1)
+    assert [len(env["responses"]) for env in load_checkpoint(run)["envs"]] == [1, 1]
+    assert resume(run) == 0
+    assert outcome(run, without) == whole
+
+
+def test_without_a_checkpoint_it_begins_again(copied, toy_run):
+    forget_since(copied, -1)
+    assert checkpoints(copied) == []
+    assert resume(copied) == 0
+    assert outcome(copied) == outcome(toy_run)
+
+
+def test_a_finished_run_can_be_made_longer(copied, toy_run):
+    assert resume(copied, "--num-updates 5 --override") == 0
+    longer, short = outcome(copied), outcome(toy_run)
+    assert longer["metrics.jsonl"][:4] == short["metrics.jsonl"]
+    assert [record["update"] for record in longer["metrics.jsonl"]] == [0, 1, 2, 3, 4]
+    assert json.loads((copied / "args.json").read_text())["args"]["num_updates"] == 5
+
+
+def test_evaluation_only_leaves_a_run_as_it_is(copied):
+    before = outcome(copied)
+    resume(copied, "--eval-only --eval-episodes 3")
+    after = outcome(copied)
+    assert after.pop("eval.jsonl")[:-1] == before.pop("eval.jsonl")
+    assert after == before
+
+
+def test_changed_arguments_are_refused_with_their_list(toy_run, capsys):
+    def refused(flags: str) -> str:
+        with pytest.raises(SystemExit):
+            get_args(["--resume", str(toy_run), *flags.split()])
+        return capsys.readouterr().err
+
+    said = refused("--clip 0.3 --lr 0.5 --num-updates 4")
+    assert "with --lr 0.5 (was 0.01), --clip 0.3 (was 0.2); add --override" in said
+    said = refused("--n-env 4 --override")
+    assert "with --n-env 4 (was 2): start a new run for that" in said
+    assert get_args(["--resume", str(toy_run), "--lr", "0.5", "--override"]).lr == 0.5
+
+
+# ---- damage -------------------------------------------------------------------------------------
+
+
+def tear(path: Path) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [tear, flip, Path.unlink])
+@pytest.mark.parametrize("file", ["state.pt", "SHA256SUMS"])
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(harm, file, copied, capsys):
+    harm(checkpoints(copied)[-1] / file)
+    assert load_checkpoint(copied)["update"] == 3
+    assert "update-000004 is damaged" in capsys.readouterr().out
+
+
+def test_no_whole_checkpoint(copied):
+    for path in checkpoints(copied):
+        tear(path / "state.pt")
+    with pytest.raises(ValueError, match="none of its checkpoints is whole"):
+        load_checkpoint(copied)
+
+
+def test_sha256sum_checks_a_checkpoint(toy_run):
+    checked = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=checkpoints(toy_run)[0])
+    assert checked.returncode == 0
+
+
+def idle_agent(lm):
+    """What a checkpoint is made of, but for the snapshot."""
+    actor_critic = ActorCritic(lm, 0, temperature=1.0)
+    return SimpleNamespace(
+        actor_critic=actor_critic, stepper=Stepper(actor_critic, None, 1.0, ALONE)
+    )
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path, lm, tokenizer):
+    save = partial(save_checkpoint, tmp_path, keep=2, agent=idle_agent(lm), tokenizer=tokenizer)
+    for update in range(5):
+        save({"update": update, "logs": {}, "envs": []}, world=ALONE)
+    assert [path.name for path in checkpoints(tmp_path)] == ["update-000003", "update-000004"]
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_whole(tmp_path, lm, tokenizer):
+    """A limit on the size of files stands for the disk that is full."""
+    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, world=ALONE)
+    save = partial(save_checkpoint, tmp_path, keep=1, **options)
+    save({"update": 1, "logs": {}, "envs": [], "x": torch.zeros(10)})
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(RunError, match="update-000002: File too large; what was saved before"):
+            save({"update": 2, "logs": {}, "envs": [], "x": torch.zeros(10**5)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    (left,) = (tmp_path / "checkpoints").iterdir()
+    assert left.name == "update-000001" and damaged(left) is None
+
+
+def test_a_checkpoint_of_another_model_is_not_resumed(copied):
+    described = json.loads((copied / "args.json").read_text())
+    described["args"]["model"] = str(TINY)
+    (copied / "args.json").write_text(json.dumps(described))
+    before = (copied / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="its checkpoint is of another model or version .agent: "):
+        resume(copied)
+    assert (copied / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_log_that_lost_lines_is_not_resumed(copied, capsys):
+    tear(copied / "metrics.jsonl")
+    before = (copied / "trajectories.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="metrics.jsonl is shorter than it was at the checkpoint"):
+        resume(copied)
+    assert (copied / "trajectories.jsonl").read_bytes() == before
+
+
+# ---- numbers that break down ------------------------------------------------------------------
+
+
+def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
+    model_dir, tmp_path, monkeypatch, capsys
+):
+    """One minibatch of 4 turns an update, all of them nan: one may be, the second is too many."""
+    nans = lambda logps, old_logps, *rest: (logps * float("nan"), logps != logps)
+    monkeypatch.setattr("ppo.agent.policy_loss", nans)
+    run = tmp_path / "run"
+    flags = f"--env-name toy --model {model_dir} --run-dir {run} --max-skipped-steps 1"
+    assert main.program([*SMALL.split(), *flags.split()]) == 1
+    out, err = capsys.readouterr()
+    assert "2 optimizer steps had a loss or gradient that is not finite" in err
+    assert err.count("\n") == 1 and out.count("optimizer step skipped") == 2
+    turns = [json.loads(line) for line in (run / "non_finite.jsonl").read_text().splitlines()]
+    assert [turn["update"] for turn in turns] == [1] * 4
+    assert len(json.loads((run / "metrics.jsonl").read_text())) > 0  # of the first update alone
+    started = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    state = load_checkpoint(run)["agent"]["stepper"]["actor_critic"]
+    assert all(torch.equal(p, state[f"lm.{name}"]) for name, p in started.named_parameters())
+
+
+# ---- signals ------------------------------------------------------------------------------------
+
+
+def start(arguments: list[str]) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-u", "main.py", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def wait_for(process: subprocess.Popen, words: str) -> None:
+    for line in process.stdout:
+        if words in line:
+            return
+    raise AssertionError(f"it ended without {words!r}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_says_how_to_go_on(number, model_dir, toy_run, tmp_path):
+    run = tmp_path / "run"
+    flags = [*SMALL.split(), "--env-name", "toy", "--model", model_dir, "--run-dir", str(run)]
+    process = start(flags)
+    wait_for(process, "update    1/4")
+    process.send_signal(number)
+    said = process.stdout.read()
+    assert process.wait(timeout=60) == 128 + number
+    assert f"{number.name}: saved; go on with: python main.py --resume {run}" in said
+    assert "Traceback" not in said
+    assert resume(run) == 0
+    assert outcome(run) == outcome(toy_run)
+
+
+def test_a_second_interrupt_ends_it_at_once(model_dir, tmp_path):
+    flags = f"--env-name toy --model {model_dir} --run-dir {tmp_path / 'run'} --num-updates 99999"
+    process = start([*SMALL.split(), *flags.split()])
+    wait_for(process, "update    1/")
+    process.send_signal(signal.SIGSTOP)  # so that the first is not obeyed before the second
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    wait_for(process, "SIGINT: this phase is finished")
+    process.send_signal(signal.SIGINT)
+    process.stdout.read()
+    assert process.wait(timeout=60) in (-signal.SIGINT, 128 + signal.SIGINT)
+
+
+def train_quietly(run: Path, model: str) -> None:
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    torch.set_num_threads(1)  # as in the run it is compared with
+    if (run / "args.json").exists():
+        resume(run)
+    else:
+        shutil.rmtree(run, ignore_errors=True)
+        train(run, model, "--env-name toy --save-interval 1")
+
+
+def test_kill_at_random_moments(model_dir, tmp_path):
+    """Twenty kills; after each the newest checkpoint is at most an update old, and the run that
+    was killed again and again is the run that never was."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["main"])
+    run, rng, finished = tmp_path / "run", random.Random(0), 0
+    train(tmp_path / "whole", model_dir, "--env-name toy --save-interval 1")
+    for _ in range(20):
+        if finished == 4:  # begin again, that all phases meet a kill
+            shutil.rmtree(run)
+        process = context.Process(target=train_quietly, args=(run, model_dir))
+        process.start()
+        time.sleep(rng.uniform(0.1, 2.5))
+        process.kill()
+        process.join()
+        metrics = run / "metrics.jsonl"
+        logged = len(metrics.read_text().splitlines()) if metrics.exists() else 0
+        saved = [path for path in checkpoints(run) if damaged(path) is None]
+        finished = int(saved[-1].name[-6:]) if saved else 0
+        assert len(saved) == len(checkpoints(run))
+        assert logged <= finished + 1
+    process = context.Process(target=train_quietly, args=(run, model_dir))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert outcome(run) == outcome(tmp_path / "whole")

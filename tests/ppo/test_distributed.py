@@ -1,0 +1,130 @@
+"""Two real ranks over gloo: what they compute is what one process computes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from ranks import train
+from torch.testing import assert_close
+from transformers import AutoModelForCausalLM
+
+import main
+from arguments import TINY, get_args
+from ppo.distributed import check_shares
+from ppo.run.checkpoint import checkpoints, damaged
+from storage.ranks import World
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+sharded", "3+recompute", "2+lora"]
+STAGES += ["3+lora+recompute"]
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def torchrun(*command, ranks=2, **env):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    quiet = dict(OMP_NUM_THREADS="1", TORCHDYNAMO_DISABLE="1", PYTHONWARNINGS="ignore")
+    return subprocess.run(
+        [*launch, f"--nproc-per-node={ranks}", *map(str, command)],
+        env=os.environ | quiet | env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    out = tmp_path_factory.mktemp("ranks") / "out.pt"
+    run = torchrun("tests/ranks.py", out, *STAGES)
+    assert run.returncode == 0, run.stderr[-3000:]
+    return torch.load(out)
+
+
+@pytest.fixture(scope="module")
+def one_process():
+    return {kind: train("0" + kind) for kind in ("", "+untied", "+lora")}
+
+
+def kind_of(stage: str) -> str:
+    """What one process has to do for the same numbers."""
+    return next((kind for kind in ("+untied", "+lora") if kind in stage), "")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_parameters_do_not_depend_on_the_number_of_ranks(stage, two_ranks, one_process):
+    alone, _ = one_process[kind_of(stage)]
+    parameters, _ = two_ranks[stage]
+    assert_close(parameters, alone, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_metrics_do_not_depend_on_the_number_of_ranks(stage, two_ranks, one_process):
+    _, alone = one_process[kind_of(stage)]
+    for ours, theirs in zip(two_ranks[stage][1], alone, strict=True):
+        known = {name: value for name, value in theirs.items() if value is not None}
+        assert {name: ours[name] for name in known} == pytest.approx(known, abs=1e-3, rel=1e-3)
+        assert ours.keys() == theirs.keys()
+
+
+# ---- the whole program ----------------------------------------------------------------------
+
+FLAGS = """main.py --env-name toy --n-env 4 --e-len 4 --minibatch 8 --w-epoch 2 --seed 3
+    --eval-episodes 6 --save-interval 1""".split()
+
+
+@pytest.fixture(scope="module")
+def run_of_two(tmp_path_factory):
+    """One update by two ranks with vLLM on each, then another one after a resume."""
+    run = tmp_path_factory.mktemp("runs") / "two"
+    flags = ["--model", TINY, "--num-updates", 1, "--zero-stage", 2, "--run-dir", run]
+    for more in (flags, ["--resume", run, "--num-updates", 2, "--override"]):
+        process = torchrun(*(FLAGS if more is flags else ["main.py"]), *more)
+        assert process.returncode == 0, process.stderr[-3000:]
+        assert process.stdout.count(f"trained model: {run / 'model'}") == 1  # one of them speaks
+    return run
+
+
+def test_two_ranks_play_and_learn_what_one_process_does(run_of_two, tmp_path):
+    flags = ["--model", TINY, "--num-updates", 2, "--run-dir", tmp_path / "run"]
+    assert main.program([str(word) for word in FLAGS[1:] + flags]) == 0
+    for file in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl"):
+        ours, theirs = lines(run_of_two / file), lines(tmp_path / "run" / file)
+        assert len(ours) == len(theirs) > 0
+        for one, other in zip(ours, theirs, strict=True):
+            drop = lambda m: {k: v for k, v in m.items() if k[:5] != "time/" and k[:7] != "engine/"}
+            assert drop(one) == pytest.approx(drop(other), abs=2e-3, rel=1e-3, nan_ok=True), file
+
+
+def test_what_two_ranks_save(run_of_two):
+    assert [path.name for path in checkpoints(run_of_two)][-1] == "update-000002"
+    assert all(damaged(path) is None for path in checkpoints(run_of_two))
+    lm = AutoModelForCausalLM.from_pretrained(run_of_two / "model", dtype=torch.float32)
+    started = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
+    gap = lambda p, q: (p - q).abs().max().item()
+    moved = [gap(p, q) for p, q in zip(lm.parameters(), started.parameters(), strict=True)]
+    assert 0 < max(moved) < 0.01
+
+
+def test_a_checkpoint_of_shards_wants_as_many_ranks(run_of_two):
+    with pytest.raises(ValueError, match="it is of 2 ranks, --zero-stage 2"):
+        main.main(get_args(["--resume", str(run_of_two), "--zero-stage", "0", "--override"]))
+
+
+def test_what_ranks_cannot_share():
+    class Two(World):
+        size = 2
+
+    check = lambda **args: check_shares(SimpleNamespace(**args), Two())
+    check(n_env=4, minibatch=2)
+    with pytest.raises(ValueError, match="--n-env 3 does not divide among 2 ranks"):
+        check(n_env=3, minibatch=4)
+    with pytest.raises(ValueError, match="--minibatch 1 is less than a turn for each rank"):
+        check(n_env=4, minibatch=1)

@@ -1,0 +1,154 @@
+"""The evaluation panel: its intervals by hand, its bookkeeping, its seeds."""
+
+from functools import partial
+
+import pytest
+from conftest import FakePrompt, FakeStep
+from small_envs import Dice, Picky
+
+from envs import make_env
+from envs.pool.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
+from envs.toy import Toy
+from main import collect
+from memory.window import WindowMemory
+from ppo.engines.contract import Response
+from ppo.evaluation import Panel, wilson_interval
+
+
+@pytest.mark.parametrize(
+    ("wins", "count", "low", "high"),
+    [
+        # z^2 = 3.841459. 8 of 10: centre .8 + .192073, half 1.959964 (.016 + .009604)^.5 = .313617,
+        # over 1.384146: .992073 -+ .313617 -> .4902, .9433
+        (8, 10, 0.4902, 0.9433),
+        # 0 of 10: the bounds are 0 and z^2 / (10 + z^2) = 3.841459 / 13.841459
+        (0, 10, 0.0, 0.27753),
+        # all of 10: the mirror image
+        (10, 10, 0.72247, 1.0),
+        # 128 of 256: .5 -+ 1.959964 (.25 / 256 + .000014654)^.5 / 1.015006 = .5 -+ .060794
+        (128, 256, 0.43921, 0.56079),
+    ],
+)
+def test_wilson_interval(wins, count, low, high):
+    assert wilson_interval(wins, count) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_a_panel_is_full_when_no_environment_has_another_episode():
+    panel = Panel(n_env=2)
+    panel.insert(1, FakeStep())  # a turn that ends nothing
+    panel.insert(1, FakeStep(terminated=True))
+    assert panel.wants(1)
+    panel.insert(1, FakeStep(terminated=True, first=None))
+    assert not panel.wants(1) and panel.wants(0)
+    panel.finish(1, None)
+    assert not panel.full
+    for first in ("of the next episode", "again", None):
+        panel.insert(0, FakeStep(truncated=True, first=first))
+    assert not panel.wants(0)
+    panel.finish(0, None)
+    assert panel.full
+    assert len(panel.record.finished) == 5
+
+
+def test_who_is_free_plays_the_next_episode():
+    queue = iter(PanelSeeds(0, 1, 5))
+    envs = VecEnv(Dice, [queue] * 2)
+    assert [first.text.split()[1] for first in envs.reset()] == ["1", "3"]
+    ended = []
+    for _ in range(3):  # environment 0 ends its episodes, 1 is slow with its first one
+        envs.send(0, "end")
+        ended += envs.poll()
+    assert [step.first and step.first.text.split()[1] for _, step in ended] == ["5", "7", "9"]
+    assert envs.place(0) == (9, 0) and envs.place(1) == (3, 0)
+    for i in (0, 1):
+        envs.send(i, "end")
+    assert [step.first for _, step in envs.poll()] == [None, None]
+
+
+def test_the_summary_by_hand():
+    panel = Panel(n_env=1)
+    # returns 1, 0, 1, .8 (two turns, the first invalid); successes 1, 0, 1, 1
+    panel.insert(0, FakeStep(reward=1.0, terminated=True, success=True))
+    panel.insert(0, FakeStep(reward=0.0, truncated=True))
+    panel.insert(0, FakeStep(reward=1.0, terminated=True, success=True))
+    panel.insert(0, FakeStep(reward=-0.2, valid=False))
+    panel.insert(0, FakeStep(reward=1.0, terminated=True, success=True))
+    summary = panel.summary()
+    assert summary["eval/episodes"] == 4
+    assert summary["eval/success"] == 0.75
+    assert summary["eval/return"] == pytest.approx(0.7)
+    # squares of .3, -.7, .3, .1: .68; / 3 (sample variance) / 4, root
+    assert summary["eval/return_stderr"] == pytest.approx((0.68 / 3 / 4) ** 0.5)
+    assert summary["eval/episode_len"] == 1.25
+    assert summary["eval/valid_action"] == 0.8
+    low, high = wilson_interval(3, 4)
+    assert (summary["eval/success_low"], summary["eval/success_high"]) == (low, high)
+
+
+class SeedShown(Toy):
+    """A toy that tells which seed each of its episodes has."""
+
+    played: list[int] = []
+
+    def reset(self, *, seed=None, options=None):
+        self.played.append(seed)
+        return super().reset(seed=seed, options=options)
+
+
+class OneWord:
+    """An engine that always answers with the same word, in lock-step."""
+
+    def __init__(self, text="ACTION: red"):
+        self.text, self.queue = text, []
+
+    @property
+    def idle(self):
+        return not self.queue
+
+    def submit(self, slot, prompt):
+        self.queue.append((slot, prompt))
+
+    def step(self):
+        queue, self.queue = self.queue, []
+        return [(i, Response(p, [1], [-1.0], self.text, [self.text], False)) for i, p in queue]
+
+
+def play_panel(make, episodes: int, n_env: int) -> Panel:
+    queue = iter(PanelSeeds(0, 1, episodes))
+    envs = VecEnv(make, [queue] * n_env)
+    memories = [WindowMemory(0) for _ in range(n_env)]
+    for memory, first in zip(memories, envs.reset(), strict=True):
+        memory.reset(first)
+    panel = Panel(n_env)
+    collect(envs, memories, OneWord(), lambda messages: FakePrompt([1]), panel)
+    return panel
+
+
+@pytest.mark.parametrize("n_env", [1, 2, 3, 5])
+def test_each_episode_of_the_panel_is_played_once(n_env, monkeypatch):
+    monkeypatch.setattr(SeedShown, "played", [])
+    panel = play_panel(SeedShown, 5, n_env)
+    assert sorted(SeedShown.played) == [1, 3, 5, 7, 9]  # seed 2 k + 1 of episode k
+    assert panel.summary()["eval/episodes"] == 5
+
+
+@pytest.mark.parametrize("bad", [5, 9])
+def test_an_episode_that_cannot_be_begun_is_missing_in_the_panel(bad):
+    panel = play_panel(partial(Picky, bad), 5, n_env=2)
+    assert panel.summary()["eval/episodes"] == 4
+
+
+def test_the_panel_is_the_same_whoever_plays_it():
+    make = partial(make_env, "toy")
+    returns = [sorted(e.ret for e in play_panel(make, 12, n).record.finished) for n in (1, 4, 12)]
+    assert returns[0] == returns[1] == returns[2]
+    assert len(set(returns[0])) > 1  # the episodes are not all alike
+
+
+def test_panel_seeds_are_no_training_seeds():
+    panel = {seed for i in range(4) for seed in PanelSeeds(i, 4, 1000)}
+    assert panel == {2 * k + 1 for k in range(1000)}
+    for seed in range(5):
+        for i in range(8):
+            training = zip(range(200), EpisodeSeeds(seed, rank=0, i=i))  # noqa: B905
+            assert all(drawn % 2 == 0 for _, drawn in training)

@@ -1,0 +1,344 @@
+"""RolloutStorage by hand: where scores, rewards and bootstrap values land, and the figures.
+
+The stub below makes every number readable: V before a token is the id of the token before it / 10,
+so the value of a turn's first token is the last id of its prompt / 10.
+"""
+
+from functools import partial
+
+import pytest
+import torch
+from conftest import FakePrompt, FakeStep, fill_storage
+from torch.testing import assert_close
+
+from ppo.advantages import dual_discount_gae
+from ppo.engines.contract import Response
+from ppo.kl import KLPenalty
+from ppo.model.actor_critic import ActorCritic, Reference, Scores
+from storage.episodes import Episodes
+from storage.rollout import RolloutStorage
+
+DISCOUNTS = dict(gamma_step=0.9, lam_step=0.5, gamma_token=1.0, lam_token=1.0)
+ESTIMATOR = partial(dual_discount_gae, **DISCOUNTS)
+
+
+class Stub:
+    """log pi of token i is -i / 100, V before a token is the id of the token before it / 10."""
+
+    def __call__(self, ids, response_mask):
+        logps = -ids[response_mask] / 100
+        return Scores(logps, logps * 0, self.values(ids, response_mask))
+
+    def values(self, ids, response_mask):
+        return ids[:, :-1][response_mask[:, 1:]] / 10
+
+
+def stub_reference(ids, response_mask):
+    """log pi_0 of token i is -i / 200: log pi - log pi_0 = -i / 200."""
+    return -ids[response_mask] / 200
+
+
+def answer(prompt, ids, logps=None, pieces=None, **flags) -> Response:
+    pieces = pieces or ["x"] * len(ids)
+    logps = logps or [-1.0] * len(ids)
+    truncated = flags.pop("truncated", False)
+    return Response(FakePrompt(prompt, **flags), ids, logps, "".join(pieces), pieces, truncated)
+
+
+def play(rollouts, n, response, limit=None, **step):
+    rollouts.act(n, response)
+    rollouts.insert(n, FakeStep(**step))
+    if limit is not None:
+        rollouts.limit(n, FakePrompt(limit))
+
+
+def two_by_two(**options) -> RolloutStorage:
+    """Environment 0 goes on, then terminates; environment 1 meets a time limit, then goes on."""
+    rollouts = RolloutStorage(2, 2, 10**6, Episodes(2), **options)
+    play(rollouts, 0, answer([1, 2], [5, 6, 7]), reward=0.5)
+    play(rollouts, 1, answer([9], [5]), truncated=True, limit=[1, 1, 6])
+    play(rollouts, 0, answer([1, 3], [8]), reward=1.0, terminated=True)
+    rollouts.finish(0, FakePrompt([4]))
+    play(rollouts, 1, answer([2, 2], [3, 4]), reward=0.25)
+    rollouts.finish(1, FakePrompt([1, 2, 8]))
+    rollouts.join()
+    return rollouts
+
+
+def scored(rollouts=None) -> RolloutStorage:
+    rollouts = rollouts or two_by_two()
+    rollouts.score(Stub(), stub_reference)
+    return rollouts
+
+
+# ---- collection -----------------------------------------------------------------------------
+
+
+def test_each_environment_has_its_own_pace():
+    rollouts = RolloutStorage(2, 2, 10**6, Episodes(2))
+    play(rollouts, 1, answer([1], [2]), reward=1.0)
+    play(rollouts, 1, answer([1], [3]), reward=2.0)
+    assert not rollouts.wants(1) and rollouts.wants(0)
+    rollouts.finish(1, FakePrompt([4]))
+    assert not rollouts.full
+    play(rollouts, 0, answer([1], [5]), reward=3.0)
+    assert rollouts.wants(0)
+    play(rollouts, 0, answer([1], [6]), reward=4.0)
+    assert not rollouts.full  # the prompt that its last value is read at is still to come
+    rollouts.finish(0, FakePrompt([7]))
+    assert rollouts.full
+    assert [[r.ids for r in turn] for turn in rollouts.responses] == [[[5], [2]], [[6], [3]]]
+    assert [[s.reward for s in turn] for turn in rollouts.steps] == [[3.0, 1.0], [4.0, 2.0]]
+
+
+def test_a_turn_too_many_is_refused():
+    rollouts = two_by_two()
+    with pytest.raises(AssertionError, match="environment 0 already has its 2 turns"):
+        rollouts.insert(0, FakeStep())
+
+
+def test_a_batch_that_is_not_complete_is_not_scored():
+    rollouts = RolloutStorage(2, 1, 10**6, Episodes(1))
+    play(rollouts, 0, answer([1], [2]))
+    with pytest.raises(AssertionError, match=r"turns per environment \[1\], not 2"):
+        rollouts.join()
+
+
+def test_after_update_forgets_the_batch_but_not_the_episodes():
+    rollouts = scored()
+    rollouts.after_update()
+    assert not rollouts.full and rollouts.wants(0) and not rollouts.limit_prompts
+    assert len(rollouts.episodes.finished) == 2
+    assert rollouts.episodes.running[1].ret == 0.25  # the episode under way
+
+
+# ---- scoring --------------------------------------------------------------------------------
+
+
+def test_tokens_land_at_their_place():
+    rollouts = scored()  # (E, N, T) = (2, 2, 3)
+    mask = [[[1, 1, 1], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]]]
+    assert rollouts.response_mask.int().tolist() == mask
+    # log pi of tokens 5 6 7, 5, 8, 3 4
+    logps = [[[-0.05, -0.06, -0.07], [-0.05, 0, 0]], [[-0.08, 0, 0], [-0.03, -0.04, 0]]]
+    assert_close(rollouts.logps, torch.tensor(logps))
+    assert_close(rollouts.ref_logps, torch.tensor(logps) / 2)
+    # V before them: the tokens before are 2 5 6, 9, 3, 2 3
+    values = [[[0.2, 0.5, 0.6], [0.9, 0, 0]], [[0.3, 0, 0], [0.2, 0.3, 0]]]
+    assert_close(rollouts.values, torch.tensor(values))
+
+
+def test_the_reward_is_on_the_last_response_token():
+    rewards = [[[0, 0, 0.5], [0, 0, 0]], [[1.0, 0, 0], [0, 0.25, 0]]]
+    assert_close(scored().rewards, torch.tensor(rewards))
+
+
+def test_score_values_fills_values_alone():
+    rollouts = two_by_two()
+    rollouts.score_values(Stub())
+    assert_close(rollouts.values, scored().values)
+    assert_close(rollouts.bootstrap, torch.tensor([0.4, 0.8]))
+    assert (rollouts.logps == rollouts.ref_logps).all()  # KL 0
+    assert_close(rollouts.rewards, scored().rewards)
+
+
+@pytest.mark.parametrize("token_budget", [1, 40, 10**6])
+def test_scores_equal_the_model_on_each_row_alone(lm, token_budget):
+    actor_critic, reference = ActorCritic(lm, 1, temperature=0.8), Reference(lm, temperature=0.8)
+    torch.nn.init.normal_(actor_critic.head.weight)
+    rollouts = fill_storage(token_budget=token_budget)
+    rollouts.score(actor_critic, reference)
+    for t in range(rollouts.e_len):
+        for n in range(rollouts.n_env):
+            response = rollouts.responses[t][n]
+            ids = torch.tensor([response.prompt.ids + response.ids])
+            mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(response.prompt.ids)
+            alone, width = actor_critic(ids, mask), len(response.ids)
+            assert_close(rollouts.logps[t, n, :width], alone.logps, atol=2e-5, rtol=0)
+            assert_close(rollouts.values[t, n, :width], alone.values, atol=2e-5, rtol=0)
+            assert_close(rollouts.ref_logps[t, n, :width], alone.logps, atol=2e-5, rtol=0)
+
+
+def test_the_bootstrap_is_the_value_of_the_first_token_of_any_response(lm):
+    actor_critic = ActorCritic(lm, 1, temperature=1.0)
+    torch.nn.init.normal_(actor_critic.head.weight)
+    rollouts = fill_storage()
+    rollouts.limit(1, FakePrompt([9, 8, 7]))
+    rollouts.score(actor_critic, Reference(lm, 1.0))
+    for prompt, value in [
+        *zip(rollouts.next_prompts, rollouts.bootstrap, strict=True),
+        (FakePrompt([9, 8, 7]), torch.tensor(rollouts.limit_values[2, 1])),
+    ]:
+        ids = torch.tensor([prompt.ids + [55, 66]])
+        mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(prompt.ids)
+        assert_close(value, actor_critic(ids, mask).values[0], atol=2e-5, rtol=0)
+
+
+# ---- returns --------------------------------------------------------------------------------
+
+
+def test_next_values_where_a_time_limit_is_a_failure():
+    rollouts = scored()
+    rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=False)
+    # turn 0: environment 0 goes on to prompt [1, 3] -> .3, environment 1 met its limit -> 0
+    # turn 1: environment 0 terminated -> 0, environment 1 is cut at prompt [1, 2, 8] -> .8
+    assert_close(rollouts.next_values, torch.tensor([[0.3, 0.0], [0.0, 0.8]]))
+    assert rollouts.episode_ends.tolist() == [[False, True], [True, False]]
+
+
+def test_a_failed_environment_is_no_failure_of_the_policy():
+    rollouts = scored()
+    rollouts.steps[0][1].fault = "it raised"  # V of [1, 1, 6], as with proper time limits
+    rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=False)
+    assert_close(rollouts.next_values, torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
+
+
+def test_next_values_with_proper_time_limits():
+    rollouts = scored()
+    rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=True)
+    # the final observation of environment 1 has the prompt [1, 1, 6] -> .6; the next episode's
+    # first, [2, 2], would be .2
+    assert_close(rollouts.next_values, torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
+    assert rollouts.episode_ends.tolist() == [[False, True], [True, False]]
+
+
+@pytest.mark.parametrize(
+    ("terminated", "proper", "expected"),
+    [
+        (False, True, 0.6),  # V of the final observation, not .4 of the next episode's first
+        (False, False, 0.0),
+        (True, True, 0.0),  # the goal was reached with the last turn that the limit allows
+        (True, False, 0.0),
+    ],
+)
+def test_a_time_limit_in_the_last_turn_of_the_batch(terminated, proper, expected):
+    rollouts = RolloutStorage(1, 1, 10**6, Episodes(1))
+    play(rollouts, 0, answer([1], [2]), terminated=terminated, truncated=True, limit=[6])
+    rollouts.finish(0, FakePrompt([4]))
+    scored(rollouts).compute_returns(ESTIMATOR, proper)
+    assert_close(rollouts.next_values, torch.tensor([[expected]]))
+    assert rollouts.episode_ends.all()
+
+
+@pytest.mark.parametrize(("proper", "at_limit"), [(False, 0.0), (True, 0.54)])
+def test_returns_by_hand(proper, at_limit):
+    rollouts = scored()
+    rollouts.compute_returns(ESTIMATOR, proper)
+    # G = r + .9 (.5 V_next + .5 G_next), the same for all tokens of a turn; A = G - V
+    # environment 0, turn 1: terminated                  1
+    #                turn 0: .5 + .9 (.5 * .3 + .5 * 1)  = 1.085
+    # environment 1, turn 1: .25 + .9 * .8               = .97    at the cut G_next = V_next
+    #                turn 0: 0, or at a proper limit .9 * .6 = .54
+    returns = [[[1.085] * 3, [at_limit, 0, 0]], [[1.0, 0, 0], [0.97, 0.97, 0]]]
+    returns = torch.tensor(returns)
+    assert_close(rollouts.returns, returns)
+    assert_close(rollouts.advantages, returns - rollouts.values)
+
+
+def test_the_kl_penalty_by_hand():
+    # k1 = -i / 200 for tokens 5 6 7, 5, 8, 3 4; beta = .1 adds .0005 i
+    rollouts = scored()
+    rollouts.penalise_kl(KLPenalty(0.1, "k1", target=None, horizon=1))
+    rewards = [
+        [[0.0025, 0.003, 0.5035], [0.0025, 0, 0]],
+        [[1.004, 0, 0], [0.0015, 0.252, 0]],
+    ]
+    assert_close(rollouts.rewards, torch.tensor(rewards))
+
+
+# ---- figures --------------------------------------------------------------------------------
+
+
+def test_figures_of_a_batch_by_hand():
+    rollouts = RolloutStorage(2, 1, 10**6, Episodes(1))
+    # the engine said -.07 and -.10 where the trainer says -.05 and -.06, then -.08 as the trainer
+    first = answer([1, 2], [5, 6], [-0.07, -0.10], truncated=True)
+    play(rollouts, 0, first, reward=0.5, valid=False)
+    play(rollouts, 0, answer([1, 2, 3], [8], [-0.08], overflow=True), reward=1.0)
+    rollouts.finish(0, FakePrompt([4]))
+    metrics = scored(rollouts).metrics()
+    assert metrics["rollout/valid_action"] == 0.5
+    assert metrics["rollout/reward"] == 0.75
+    assert metrics["rollout/response_tokens"] == 1.5
+    assert metrics["rollout/prompt_tokens"] == 2.5
+    assert metrics["rollout/truncated_responses"] == 0.5
+    assert metrics["rollout/prompt_overflow"] == 0.5
+    # gaps .02, .04, 0
+    assert metrics["engine/logp_gap_mean"] == pytest.approx(0.02)
+    # 99 % of the way from the first to the last of 3 sorted gaps: place 1.98, .02 + .98 * .02
+    assert metrics["engine/logp_gap_p99"] == pytest.approx(0.0396)
+    # k1 over tokens 5, 6, 8: -(.025 + .03 + .04) / 3
+    assert metrics["kl/ref"] == pytest.approx(-0.095 / 3)
+
+
+KEYS = """rollout/success rollout/return rollout/episode_len rollout/valid_action
+rollout/response_tokens rollout/truncated_responses rollout/prompt_overflow kl/ref kl/ref_think
+kl/ref_action engine/logp_gap_mean engine/logp_gap_p99"""
+
+
+def test_the_keys_that_tools_rely_on():
+    assert set(KEYS.split()) <= scored().metrics().keys()
+
+
+# the tokens of a response, where the ACTION marker begins in it, ids before it, ids from it on
+SPLITS = [
+    # "THINK: a\n" has 9 characters: the marker begins with token 2; tokens 5 6 | 7 8 9
+    (["THINK", ": a\n", "ACT", "ION: red", "<end>"], 9, [5, 6], [7, 8, 9]),
+    # it begins inside of token 1
+    (["THINK", ": a\nACT", "ION", ": red", "<end>"], 9, [5], [6, 7, 8, 9]),
+    # nothing was thought
+    (["ACT", "ION", ":", " red", "<end>"], 0, [], [5, 6, 7, 8, 9]),
+    # no marker: action_at is the length of the text, in which the end token has no letters
+    (["THINK", ": ", "a", "b", "<end>"], 9, [5, 6, 7, 8, 9], []),
+]
+
+
+@pytest.mark.parametrize(("pieces", "action_at", "think", "action"), SPLITS)
+def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action):
+    ids = [5, 6, 7, 8, 9]
+    text = "".join(pieces[:-1])  # special tokens are no part of the text
+    response = Response(FakePrompt([1]), ids, [-1.0] * 5, text, pieces, False)
+    rollouts = RolloutStorage(1, 1, 10**6, Episodes(1))
+    play(rollouts, 0, response, action_at=action_at)
+    rollouts.finish(0, FakePrompt([4]))
+    metrics = scored(rollouts).metrics()
+    for name, part in (("kl/ref_think", think), ("kl/ref_action", action)):
+        # k1 = -i / 200; None where there is no such token
+        expected = pytest.approx(-sum(part) / len(part) / 200) if part else None
+        assert metrics[name] == expected, name
+
+
+def test_success_is_that_of_finished_episodes():
+    rollouts = RolloutStorage(4, 2, 10**6, Episodes(2))
+    assert rollouts.episodes.means()["success"] is None  # none has ended
+    turn = lambda n, **step: play(rollouts, n, answer([1], [2]), **step)
+    # environment 0: two turns to success, then two of an episode that goes on (and is not counted)
+    turn(0, reward=-0.1)
+    turn(0, reward=1.0, terminated=True, success=True, metrics={"right": 0.5})
+    turn(0, reward=7.0)
+    turn(0, reward=7.0)
+    # environment 1: fails by its time limit after one turn, after three once more; a positive
+    # return is no success
+    turn(1, reward=0.5, truncated=True)
+    turn(1, reward=0.2)
+    turn(1, reward=0.2)
+    turn(1, reward=0.2, terminated=True)
+    for n in range(2):
+        rollouts.finish(n, FakePrompt([1]))
+    rollouts.join()
+    metrics = scored(rollouts).metrics()
+    assert metrics["rollout/success"] == pytest.approx(1 / 3)
+    assert metrics["rollout/return"] == pytest.approx((0.9 + 0.5 + 0.6) / 3)
+    assert metrics["rollout/episode_len"] == pytest.approx((2 + 1 + 3) / 3)
+    assert metrics["rollout/right"] == pytest.approx(0.5 / 3)  # 0 where an episode has no figure
+
+
+def test_an_episode_goes_on_from_batch_to_batch():
+    rollouts = RolloutStorage(1, 1, 10**6, Episodes(1))
+    for reward, terminated in ((0.5, False), (0.25, True)):
+        play(rollouts, 0, answer([1], [2]), reward=reward, terminated=terminated, success=True)
+        rollouts.finish(0, FakePrompt([1]))
+        rollouts.join()
+        metrics = scored(rollouts).metrics()
+        rollouts.after_update()
+    assert metrics["rollout/return"] == 0.75 and metrics["rollout/episode_len"] == 2
