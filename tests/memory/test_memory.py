@@ -1,0 +1,207 @@
+"""Memories: the prompts of n = 0, 1, 2 and of each variant, written out in full."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import memory
+from envs.text_env import Observation, Step
+from memory.window import WindowMemory
+
+RECORDED = Path(__file__).parents[1] / "data" / "prompts.jsonl.gz"
+
+
+def observation(t: int) -> Observation:
+    return Observation(f"now {t}", f"kept {t}", f"system {t}", "Answer!")
+
+
+def step(t: int) -> Step:
+    """Turn t, seen from observation t; observation t + 1 follows."""
+    return Step(
+        response=f"raw {t}",
+        said=f"THINK: {t}\nACTION: go",
+        action="go",
+        valid=True,
+        action_at=9,
+        reward=0.0,
+        terminated=t == 9,
+        truncated=False,
+        success=False,
+        observation=observation(t + 1),
+    )
+
+
+def after(name: str, length: int, turns: int) -> list[dict]:
+    remembered = memory.make(name, length)
+    remembered.reset(observation(0))
+    for t in range(turns):
+        remembered.update(step(t))
+    return remembered.messages()
+
+
+def test_first_turn_is_the_same_in_all():
+    for name in memory.MEMORIES:
+        assert after(name, 1, turns=0) == [
+            {"role": "system", "content": "system 0"},
+            {"role": "user", "content": "Current Observation:\nnow 0\n\nAnswer!"},
+        ]
+
+
+def test_window_0():
+    assert after("window", 0, turns=3) == [
+        {"role": "system", "content": "system 3"},
+        {"role": "user", "content": "Current Observation:\nnow 3\n\nAnswer!"},
+    ]
+
+
+def test_window_1():
+    assert after("window", 1, turns=3) == [
+        {"role": "system", "content": "system 3"},
+        {"role": "user", "content": "Observation:\nkept 2"},
+        {"role": "assistant", "content": "THINK: 2\nACTION: go"},
+        {"role": "user", "content": "Current Observation:\nnow 3\n\nAnswer!"},
+    ]
+
+
+def test_window_2():
+    assert after("window", 2, turns=3) == [
+        {"role": "system", "content": "system 3"},
+        {"role": "user", "content": "Observation:\nkept 1"},
+        {"role": "assistant", "content": "THINK: 1\nACTION: go"},
+        {"role": "user", "content": "Observation:\nkept 2"},
+        {"role": "assistant", "content": "THINK: 2\nACTION: go"},
+        {"role": "user", "content": "Current Observation:\nnow 3\n\nAnswer!"},
+    ]
+
+
+def test_window_is_not_full_at_the_start_and_empty_after_reset():
+    assert len(after("window", 2, turns=1)) == 4
+    window = memory.make("window", 2)
+    window.reset(observation(0))
+    window.update(step(0))
+    window.reset(observation(5))
+    assert window.messages() == [
+        {"role": "system", "content": "system 5"},
+        {"role": "user", "content": "Current Observation:\nnow 5\n\nAnswer!"},
+    ]
+
+
+def test_final_observation_is_shown_after_the_last_turn():
+    messages = after("window", 1, turns=10)  # turn 9 ends the episode
+    assert messages[-1]["content"] == "Current Observation:\nnow 10\n\nAnswer!"
+
+
+def test_window_forgets():
+    window = memory.make("window", 1)
+    window.reset(observation(0))
+    for t in range(1000):
+        window.update(step(t))
+    assert len(window.turns) == 1
+
+
+def test_action():
+    assert after("action", 2, turns=3) == [
+        {"role": "system", "content": "system 3"},
+        {"role": "user", "content": "Observation:\nkept 1"},
+        {"role": "assistant", "content": "ACTION: go"},
+        {"role": "user", "content": "Observation:\nkept 2"},
+        {"role": "assistant", "content": "ACTION: go"},
+        {"role": "user", "content": "Current Observation:\nnow 3\n\nAnswer!"},
+    ]
+
+
+def test_periodic():
+    # cleared every 3 turns: the prompts of turns 0, 1, 2, ... show 0, 1, 2, 0, 1, 2, 0 old turns
+    shown = [(len(after("periodic", 3, turns)) - 2) // 2 for turns in range(7)]
+    assert shown == [0, 1, 2, 0, 1, 2, 0]
+    assert after("periodic", 3, turns=5) == [
+        {"role": "system", "content": "system 5"},
+        {"role": "user", "content": "Observation:\nkept 3"},
+        {"role": "assistant", "content": "THINK: 3\nACTION: go"},
+        {"role": "user", "content": "Observation:\nkept 4"},
+        {"role": "assistant", "content": "THINK: 4\nACTION: go"},
+        {"role": "user", "content": "Current Observation:\nnow 5\n\nAnswer!"},
+    ]
+
+
+def test_full():
+    assert after("full", 0, turns=3) == [
+        {"role": "system", "content": "system 3"},
+        {"role": "user", "content": "Observation:\nkept 0"},
+        {"role": "assistant", "content": "THINK: 0\nACTION: go"},
+        {"role": "user", "content": "Observation:\nkept 1"},
+        {"role": "assistant", "content": "THINK: 1\nACTION: go"},
+        {"role": "user", "content": "Observation:\nkept 2"},
+        {"role": "assistant", "content": "THINK: 2\nACTION: go"},
+        {"role": "user", "content": "Current Observation:\nnow 3\n\nAnswer!"},
+    ]
+
+
+def records() -> list[dict]:
+    with gzip.open(RECORDED, "rt") as lines:
+        return [r for r in map(json.loads, lines) if r["captioner"] == "cot"]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 4])
+def test_recorded_prompts(n):
+    """Roles, order, system and user messages are the reference's; assistant messages are ours."""
+    chosen = [r for r in records() if r["max_text_history"] == n]
+    assert chosen
+    for record in chosen:
+        check_recorded(record, memory.make("window", n))
+
+
+def check_recorded(record: dict, window) -> None:
+    for t, event in enumerate(record["events"]):
+        if event["type"] == "action":
+            action = event
+            continue
+        now = recorded_observation(event)
+        if t == 0:
+            window.reset(now)
+        else:
+            window.update(recorded_step(action, now))
+        ours, theirs = window.messages(), event["messages"]
+        assert [m["role"] for m in ours] == [m["role"] for m in theirs]
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine == other or mine["role"] == "assistant"
+        if len(ours) > 2:
+            assert ours[-2]["content"] == action["history_text"]
+
+
+def recorded_observation(event: dict) -> Observation:
+    kept, short = event["long_term_context"], event["short_term_context"]
+    instruction = event["messages"][-1]["content"].split("\n\n")[-1]
+    text = f"{short}\n{kept}" if short else kept
+    return Observation(text, kept, event["system_prompt"], instruction)
+
+
+def recorded_step(action: dict, now: Observation) -> Step:
+    said = action["history_text"]
+    return Step(said, said, action["executed"], True, 0, 0.0, False, False, False, now)
+
+
+class Forgetful(WindowMemory):
+    """A memory of the user's own."""
+
+
+def test_own_class():
+    assert memory.make(f"{__name__}:Forgetful", 3).length == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "message"),
+    [
+        ("window", -1, "memory length must be >= 0, got -1"),
+        ("periodic", 0, "memory length must be >= 1 for a periodic memory, got 0"),
+        ("windw", 1, "unknown memory 'windw'; choices: window, action, periodic, full, or module"),
+        ("no_such_module:Memory", 1, "'no_such_module:Memory' cannot be imported .*; choices: win"),
+        ("memory.window:Window", 1, "'memory.window' has no 'Window'; choices: window, acti"),
+    ],
+)
+def test_mistakes(name, length, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        memory.make(name, length)
+    assert "\n" not in str(raised.value)
