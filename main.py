@@ -21,7 +21,7 @@ from envs.pool.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
 from memory.chat import make_render
 from ppo.advantages import dual_discount_gae
 from ppo.agent import Agent
-from ppo.distributed import check_shares, make_stepper, make_world, shard
+from ppo.distributed import check_shares, make_ranks, make_stepper, shard
 from ppo.engines.contract import make_engine
 from ppo.evaluation import Panel
 from ppo.fit.advice import dry_run
@@ -65,33 +65,33 @@ def main(args):
     """Train or evaluate. Returns the exit code."""
     if args.dry_run_memory:
         return dry_run(args)
-    world = make_world(args.zero_stage)
-    check_shares(args, world)
-    run = choose_run_dir(args, world)
+    ranks = make_ranks(args.zero_stage)
+    check_shares(args, ranks)
+    run = choose_run_dir(args, ranks)
     estimator = make_estimator(args)
     torch.manual_seed(args.seed)
-    device, dtype = world.device, choose_dtype(args.dtype, world.device)
+    device, dtype = ranks.device, choose_dtype(args.dtype, ranks.device)
     lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
     actor_critic = make_actor_critic(args, lm, dtype).to(device)
     reference = None if args.eval_only else make_reference(args, actor_critic)
     render = make_render(tokenizer, args.prompt_limit)
     kl = KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_horizon)
-    agent, episodes = make_agent(args, actor_critic, world), Episodes(args.n_env)
+    agent, episodes = make_agent(args, actor_critic, ranks), Episodes(args.n_env)
     saved = load_checkpoint(run) if args.resume else None
     parts = dict(agent=agent, kl=kl, episodes=episodes)
     start = restore(run, saved, parts)
-    mine = world.share(args.n_env)
+    mine = ranks.share(args.n_env)
     envs = make_envs(args, [EpisodeSeeds(args.seed, 0, i) for i in mine])
     memories = start_memories(args, envs, saved and saved["envs"], mine)
     render(memories[0].messages())  # a prompt limit that is too small shows here, not in a run
     engine = make_engine(args, tokenizer, ends, len(mine), dtype)
-    start_run_dir(run, args, saved, world)
-    keeping = (args.keep_checkpoints, agent, tokenizer, world, args.export == "adapter")
+    start_run_dir(run, args, saved, ranks)
+    keeping = (args.keep_checkpoints, agent, tokenizer, ranks, args.export == "adapter")
     save = lambda state: save_checkpoint(run, state, *keeping)
-    batch = (args.n_env, args.token_budget, episodes, device, world)
-    logger, timer, stop = Logger(run, start, args.num_updates, world), Timer(), Stop(world)
-    evaluate = partial(play_panel, args, engine, render, world, logger, timer)
-    describe(args, run, actor_critic, engine, world, logger)
+    batch = (args.n_env, args.token_budget, episodes, device, ranks)
+    logger, timer, stop = Logger(run, start, args.num_updates, ranks), Timer(), Stop(ranks)
+    evaluate = partial(play_panel, args, engine, render, ranks, logger, timer)
+    describe(args, run, actor_critic, engine, ranks, logger)
 
     engine.push_weights(actor_critic)
     if args.eval_only:
@@ -156,17 +156,17 @@ def main(args):
     else:
         logger.say(f"trained model: {run / 'model'}")
     envs.close()
-    world.wait()
+    ranks.wait()
     return stop.close()
 
 
-def play_panel(args, engine, render, world, logger, timer, update: int) -> None:
+def play_panel(args, engine, render, ranks, logger, timer, update: int) -> None:
     """Evaluate: the same episodes with the same sampling noise in every run, whoever plays them."""
     n = min(args.n_env, args.eval_episodes)
-    mine = [PanelSeeds(i, n, args.eval_episodes) for i in world.share(n)]
+    mine = [PanelSeeds(i, n, args.eval_episodes) for i in ranks.share(n)]
     queue = iter(sorted(seed for seeds in mine for seed in seeds))  # of all my environments
     envs = make_envs(args, [queue] * len(mine))
-    panel = Panel(n, Transcript() if args.report else None, world)
+    panel = Panel(n, Transcript() if args.report else None, ranks)
     engine.reseed(0, place=envs.place)
     with timer("eval"):
         collect(envs, start_memories(args, envs), engine, render, panel)
@@ -230,7 +230,7 @@ def start_memories(args, envs, saved=None, mine=()):
     return memories
 
 
-def make_agent(args, actor_critic, world):
+def make_agent(args, actor_critic, ranks):
     return Agent(
         actor_critic,
         lr=args.lr,
@@ -244,7 +244,7 @@ def make_agent(args, actor_critic, world):
         minibatch=args.minibatch,
         generator=torch.Generator().manual_seed(args.seed),
         ratio_cap=args.tis_cap or float("inf"),
-        world=world,
+        ranks=ranks,
         make_stepper=make_stepper(args.zero_stage, args.offload_optimizer),
     )
 
@@ -272,14 +272,14 @@ def check_finite(args, run, update, agent, rollouts, tokenizer, logger):
         )
 
 
-def describe(args, run, actor_critic, engine, world, logger):
+def describe(args, run, actor_critic, engine, ranks, logger):
     """What this run is, before it starts."""
     count = sum(p.numel() for p in actor_critic.parameters()) / 1e6
     names = "n_env e_len num_updates minibatch ppo_epoch lr critic_lr critic_layers w_epoch w_iter"
     names += " memory_length prompt_limit response_limit value_clip seed"
     logger.say(f"{args.env_name}, {args.model} ({count:.2f} M parameters with the critic), {run}")
     values = "  ".join(f"{name} {getattr(args, name)}" for name in names.split())
-    logger.say(f"  {values}  engine {type(engine).__name__}  ranks {world.size}")
+    logger.say(f"  {values}  engine {type(engine).__name__}  ranks {ranks.size}")
 
 
 def program(argv: list[str] | None = None) -> int:

@@ -13,7 +13,7 @@ import sys
 import time
 
 from benchmarks.run import babyai_batch, seconds
-from ppo.distributed import make_world
+from ppo.distributed import make_ranks
 
 N_ENVS = (8, 32, 128, 256)
 ROUNDS = 5
@@ -53,9 +53,9 @@ def growing_batch(n_env: int):
 
 def update_seconds(zero_stage: int) -> float:
     """The median wall time of an update; in each process of a launcher."""
-    world = make_world(zero_stage)
+    ranks = make_ranks(zero_stage)
     flags = ["--n-env", "64", "--ppo-epoch", "1", "--zero-stage", str(zero_stage)]
-    _, agent, rollouts = babyai_batch(flags, world)
+    _, agent, rollouts = babyai_batch(flags, ranks)
     agent.update(rollouts)
     median = statistics.median(seconds(lambda: agent.update(rollouts)) for _ in range(5))
     print(median, flush=True)  # of the first rank alone

@@ -25,7 +25,7 @@ from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.pretrained import load_lm
 from storage.episodes import Episodes
 from storage.minibatch import MicroBatch
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 from storage.rollout import RolloutStorage
 
 PAPER = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
@@ -93,7 +93,7 @@ def bench_gae() -> None:
 # ---- update ---------------------------------------------------------------------------------
 
 
-def babyai_batch(argv: list[str], world: World = ALONE):
+def babyai_batch(argv: list[str], ranks: Ranks = ALONE):
     """Args, agent and a scored storage of real BabyAI turns of the embedded model."""
     args = get_args(["--env-name", "babyai-goto", "--model", str(TINY), *argv])
     lm, tokenizer, ends = load_lm(args.model, "cpu")
@@ -102,14 +102,14 @@ def babyai_batch(argv: list[str], world: World = ALONE):
     reference = Reference(lm, 1.0)
     engine = TransformersEngine(tokenizer, ends, args.response_limit, 1.0)
     engine.push_weights(actor_critic)
-    envs = make_envs(args, [EpisodeSeeds(1, 0, i) for i in world.share(args.n_env)])
+    envs = make_envs(args, [EpisodeSeeds(1, 0, i) for i in ranks.share(args.n_env)])
     record = Episodes(args.n_env)
-    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, record, world=world)
+    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, record, ranks=ranks)
     render = make_render(tokenizer, args.prompt_limit)
     collect(envs, start_memories(args, envs), engine, render, rollouts)
     rollouts.score(actor_critic, reference)
     rollouts.compute_returns(partial(dual_discount_gae, **PAPER), False)
-    return args, make_agent(args, actor_critic, world), rollouts
+    return args, make_agent(args, actor_critic, ranks), rollouts
 
 
 class PaddedStorage:

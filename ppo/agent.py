@@ -13,14 +13,14 @@ from ppo.advantages import whiten
 from ppo.kl import k3
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
 from ppo.optimizer import Stepper
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
 
 class Agent:
     """generator: shuffles the turns, on all ranks alike; max_grad_norm: of actor and critic
-    together; make_stepper: `Stepper`, or what shards it over the ranks of `world`."""
+    together; make_stepper: `Stepper`, or what shards it over the ranks of `ranks`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Agent:
         minibatch: int,
         generator: torch.Generator,
         ratio_cap: float = float("inf"),
-        world: World = ALONE,
+        ranks: Ranks = ALONE,
         make_stepper=Stepper,
     ):
         self.actor_critic = actor_critic
@@ -49,8 +49,8 @@ class Agent:
             fused=actor_critic.critic_parameters()[0].is_cuda,
             weight_decay=0.0,
         )
-        self.stepper = make_stepper(actor_critic, self.optimizer, max_grad_norm, world)
-        self.world, self.base_lrs = world, (lr, critic_lr)
+        self.stepper = make_stepper(actor_critic, self.optimizer, max_grad_norm, ranks)
+        self.ranks, self.base_lrs = ranks, (lr, critic_lr)
         self.clip, self.value_clip, self.ratio_cap = clip, value_clip, ratio_cap
         self.first_token_weight, self.entropy_coef = first_token_weight, entropy_coef
         self.ppo_epoch, self.minibatch = ppo_epoch, minibatch
@@ -128,7 +128,7 @@ class Agent:
                 loss = self._value_loss(rollouts, values, batch.rows, mask, weights).sum()
                 self.stepper.backward(loss / denominator)
                 summed += loss.detach()
-            loss = self.world.sum(summed).item()
+            loss = self.ranks.sum(summed).item()
             total, count = total + loss, count + denominator.item()
             self._step(chosen, loss)
         return total / count
@@ -158,9 +158,9 @@ class Agent:
                 sums += torch.stack([figure.sum() for figure in figures])
                 log_ratios.append(log_ratio)
         log_ratios = torch.cat(log_ratios)
-        extremes = self.world.gather([log_ratios[log_ratios.abs().argmax()].item()])
+        extremes = self.ranks.gather([log_ratios[log_ratios.abs().argmax()].item()])
         ratio = torch.tensor(max(extremes, key=abs)).exp().item()
-        sums = dict(zip(FIGURES, self.world.sum(sums).tolist(), strict=True))
+        sums = dict(zip(FIGURES, self.ranks.sum(sums).tolist(), strict=True))
         return sums | {"tokens": n_tokens.item()}, ratio
 
     def _value_loss(self, rollouts, values: Tensor, rows: Tensor, mask: Tensor, weights: Tensor):

@@ -21,10 +21,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ppo.optimizer import Stepper
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 
 
-class Ranks(World):
+class LaunchedRanks(Ranks):
     """What the launcher started; one process is a rank, too, if it is to be sharded."""
 
     def __init__(self):
@@ -63,7 +63,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def make_world(zero_stage: int) -> World:
+def make_ranks(zero_stage: int) -> Ranks:
     """This process alone, or one of the ranks that a launcher started.
 
     ValueError: --zero-stage without DeepSpeed
@@ -74,14 +74,14 @@ def make_world(zero_stage: int) -> World:
         except ImportError as error:
             raise ValueError(f"--zero-stage {zero_stage} needs deepspeed ({error})") from error
     alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 and not zero_stage
-    return ALONE if alone else Ranks()
+    return ALONE if alone else LaunchedRanks()
 
 
-def check_shares(args, world: World) -> None:
+def check_shares(args, ranks: Ranks) -> None:
     """ValueError: the ranks cannot share these environments and minibatches."""
-    if args.n_env % world.size:
-        raise ValueError(f"--n-env {args.n_env} does not divide among {world.size} ranks")
-    if args.minibatch < world.size:
+    if args.n_env % ranks.size:
+        raise ValueError(f"--n-env {args.n_env} does not divide among {ranks.size} ranks")
+    if args.minibatch < ranks.size:
         raise ValueError(f"--minibatch {args.minibatch} is less than a turn for each rank")
 
 
@@ -104,9 +104,9 @@ class ZeroStepper(Stepper):
     """
 
     def __init__(
-        self, actor_critic, optimizer, max_grad_norm: float, world: World, stage: int, offload: bool
+        self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks, stage: int, offload: bool
     ):
-        super().__init__(actor_critic, optimizer, max_grad_norm, world)
+        super().__init__(actor_critic, optimizer, max_grad_norm, ranks)
         import deepspeed
 
         # Used by inference alone, and compiled by every first start.
@@ -132,7 +132,7 @@ class ZeroStepper(Stepper):
             actor_critic.whole = deepspeed.zero.GatheredParameters
 
     def backward(self, loss: Tensor) -> None:
-        self.engine.backward(loss * self.world.size)  # it takes the mean over ranks
+        self.engine.backward(loss * self.ranks.size)  # it takes the mean over ranks
 
     def step(self, loss: float) -> tuple[float, bool]:
         """As `Stepper.step`; a loss that is not finite is noticed by its gradients."""
@@ -149,7 +149,7 @@ class ZeroStepper(Stepper):
 
     def state_dict(self) -> dict:
         """What a checkpoint is read with; the rest each rank writes by itself: see `save`."""
-        return {"zero_stage": self.stage, "ranks": self.world.size}
+        return {"zero_stage": self.stage, "ranks": self.ranks.size}
 
     def save(self, folder: Path) -> None:
         self.engine.save_checkpoint(

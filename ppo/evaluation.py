@@ -8,16 +8,16 @@ next episode; which one it was makes no difference to any figure.
 import math
 
 from storage.episodes import Episodes
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 
 
 class Panel:
     """Collects the episodes of n_env environments until they have no more to begin; of many ranks
     each plays its share of the environments."""
 
-    def __init__(self, n_env: int, transcript=None, world: World = ALONE):
-        share = world.share(n_env)
-        self.world, self.first = world, share.start
+    def __init__(self, n_env: int, transcript=None, ranks: Ranks = ALONE):
+        share = ranks.share(n_env)
+        self.ranks, self.first = ranks, share.start
         self.over = [False] * len(share)  # there is no episode left to begin
         self.done = [False] * len(share)
         self.record = Episodes(len(share), window=None)
@@ -51,13 +51,13 @@ class Panel:
     def join(self) -> None:
         """Bring the episodes of all ranks together, in an order that does not depend on who played
         them: sums of numbers round by it."""
-        played = self.world.gather(list(self.record.finished))
+        played = self.ranks.gather(list(self.record.finished))
         played.sort(key=lambda episode: (episode.ret, episode.length))
         self.record.finished.clear()
         self.record.finished.extend(played)
-        self.valid = self.world.gather(self.valid)
+        self.valid = self.ranks.gather(self.valid)
         place = lambda turn: (turn[2].seed, turn[2].number)
-        for turn in sorted(self.world.gather(self.turns), key=place):
+        for turn in sorted(self.ranks.gather(self.turns), key=place):
             self.transcript.add(*turn)
 
     def summary(self) -> dict[str, float]:

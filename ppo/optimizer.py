@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from storage.ranks import World
+from storage.ranks import Ranks
 
 
 class Stepper:
@@ -19,10 +19,10 @@ class Stepper:
     max_grad_norm: of both together
     """
 
-    def __init__(self, actor_critic, optimizer, max_grad_norm: float, world: World):
+    def __init__(self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks):
         self.actor_critic, self.optimizer = actor_critic, optimizer
         self.model = actor_critic  # what to call where gradients are wanted
-        self.max_grad_norm, self.world = max_grad_norm, world
+        self.max_grad_norm, self.ranks = max_grad_norm, ranks
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch. loss: this rank's part of a sum over all ranks."""
@@ -34,7 +34,7 @@ class Stepper:
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for p in parameters:
             if p.grad is not None:  # that of a frozen actor is, on all ranks
-                self.world.sum(p.grad)
+                self.ranks.sum(p.grad)
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm).item()
         fine = math.isfinite(norm) and math.isfinite(loss)
         if fine:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 
 
 @dataclass
@@ -28,7 +28,7 @@ def micro_batches(
     rows: list[int],
     token_budget: int,
     device: torch.device | str = "cpu",
-    world: World = ALONE,
+    ranks: Ranks = ALONE,
 ) -> Iterator[MicroBatch]:
     """This rank's `rows` in micro-batches of at most token_budget padded tokens (or one row).
 
@@ -37,8 +37,8 @@ def micro_batches(
     """
     lengths = {row: len(prompts[row]) + len(responses[row]) for row in rows}
     ordered = sorted(rows, key=lambda row: (lengths[row], row))
-    plans = [_cut(ordered[rank :: world.size], lengths, token_budget) for rank in range(world.size)]
-    mine = plans[world.rank]
+    plans = [_cut(ordered[rank :: ranks.size], lengths, token_budget) for rank in range(ranks.size)]
+    mine = plans[ranks.rank]
     for chosen in mine:
         yield _pad(prompts, responses, chosen, device)
     for _ in range(max(map(len, plans)) - len(mine)):

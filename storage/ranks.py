@@ -1,15 +1,15 @@
-"""The processes of a run, as those see it that only compute: here there is one.
+"""The processes of a run (its ranks), as seen by code that only computes. Here there is one.
 
-`ppo.distributed.Ranks` says the same among many. After a collection every rank holds the whole
-batch, each computes its share of the rows and sums bring the results together; so advantages,
-denominators and metrics are global without further ado.
+`ppo.distributed.LaunchedRanks` has the same methods for many processes. After a collection every
+rank holds the whole batch. Each rank computes its share of the rows, and sums bring the results
+together, so advantages, denominators and metrics are those of the whole batch on every rank.
 """
 
 import torch
 from torch import Tensor
 
 
-class World:
+class Ranks:
     rank, size = 0, 1
 
     @property
@@ -37,4 +37,4 @@ class World:
         return self.gather([thing])[0]
 
 
-ALONE = World()
+ALONE = Ranks()

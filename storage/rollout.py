@@ -13,7 +13,7 @@ from torch import Tensor
 
 from storage.episodes import Episodes
 from storage.minibatch import micro_batches
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 
 
 class RolloutStorage:
@@ -29,16 +29,16 @@ class RolloutStorage:
         token_budget: int,
         episodes: Episodes,
         device="cpu",
-        world: World = ALONE,
+        ranks: Ranks = ALONE,
     ):
         self.e_len, self.n_env = e_len, n_env
-        self.token_budget, self.device, self.world = token_budget, device, world
+        self.token_budget, self.device, self.ranks = token_budget, device, ranks
         self.episodes = episodes
         self.after_update()
 
     def after_update(self) -> None:
         """Forget the batch; environments and memories go on where they are."""
-        E, N = self.e_len, len(self.world.share(self.n_env))
+        E, N = self.e_len, len(self.ranks.share(self.n_env))
         self.responses = [[None] * N for _ in range(E)]  # of the engine, with their prompts
         self.steps = [[None] * N for _ in range(E)]  # of the environments
         self.turns = [0] * N  # completed by each environment
@@ -78,12 +78,12 @@ class RolloutStorage:
         assert all(t == self.e_len for t in self.turns), (
             f"turns per environment {self.turns}, not {self.e_len}"
         )
-        first = self.world.share(self.n_env)[0]
+        first = self.ranks.share(self.n_env)[0]
         limits = [((t, first + n), prompt) for (t, n), prompt in self.limit_prompts.items()]
-        self.limit_prompts = dict(self.world.gather(limits))
-        self.responses = transposed(self.world.gather(transposed(self.responses)))
-        self.steps = transposed(self.world.gather(transposed(self.steps)))
-        self.next_prompts = self.world.gather(self.next_prompts)
+        self.limit_prompts = dict(self.ranks.gather(limits))
+        self.responses = transposed(self.ranks.gather(transposed(self.responses)))
+        self.steps = transposed(self.ranks.gather(transposed(self.steps)))
+        self.next_prompts = self.ranks.gather(self.next_prompts)
         for turn in self.steps:
             for n, step in enumerate(turn):
                 self.episodes.insert(n, step)
@@ -108,7 +108,7 @@ class RolloutStorage:
                 self.fill(self.values, batch.rows, mask, scores.values)
             self.fill(self.ref_logps, batch.rows, mask, reference(*turns))
         for computed in (self.logps, self.values, self.ref_logps):
-            self.world.sum(computed)  # each row comes from one rank
+            self.ranks.sum(computed)  # each row comes from one rank
         if trust_engine:
             self.logps = self._engine_logps()
         self._score_ends(actor_critic)
@@ -122,7 +122,7 @@ class RolloutStorage:
         for batch, mask in self.batches():
             values = actor_critic.values(batch.ids, batch.response_mask)
             self.fill(self.values, batch.rows, mask, values)
-        self.world.sum(self.values)
+        self.ranks.sum(self.values)
         self._score_ends(actor_critic)
 
     def batches(self, rows: list[int] | None = None):
@@ -130,7 +130,7 @@ class RolloutStorage:
         prompts = [r.prompt.ids for turn in self.responses for r in turn]
         responses = [r.ids for turn in self.responses for r in turn]
         rows = range(len(prompts)) if rows is None else rows
-        cut = (self.token_budget, self.device, self.world)
+        cut = (self.token_budget, self.device, self.ranks)
         for batch in micro_batches(prompts, responses, rows, *cut):
             yield batch, self.response_mask.flatten(0, 1)[batch.rows]
 
@@ -172,10 +172,10 @@ class RolloutStorage:
         prompts = self.next_prompts + [self.limit_prompts[at] for at in limits]
         ids = [prompt.ids for prompt in prompts]
         values = torch.zeros(len(ids))
-        cut = (range(len(ids)), self.token_budget, self.device, self.world)
+        cut = (range(len(ids)), self.token_budget, self.device, self.ranks)
         for batch in micro_batches(ids, [[0]] * len(ids), *cut):
             values[batch.rows] = actor_critic.values(batch.ids, batch.response_mask).float().cpu()
-        self.world.sum(values)
+        self.ranks.sum(values)
         self.bootstrap = values[: self.n_env]
         self.limit_values = dict(zip(limits, values[self.n_env :].tolist(), strict=True))
 

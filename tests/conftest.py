@@ -104,15 +104,15 @@ def make_lm(vocab_size=260, tie=True, seed=0, std=0.3):
 
 
 def fill_storage(
-    E=3, N=4, seed=0, token_budget=10**6, vocab_size=260, world=ALONE
+    E=3, N=4, seed=0, token_budget=10**6, vocab_size=260, ranks=ALONE
 ) -> RolloutStorage:
     """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6. Each rank of a
-    world puts in its share of the same ones."""
+    ranks puts in its share of the same ones."""
     g = torch.Generator().manual_seed(seed)
     draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
     ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
-    rollouts = RolloutStorage(E, N, token_budget, Episodes(N), world=world)
-    mine = world.share(N)
+    rollouts = RolloutStorage(E, N, token_budget, Episodes(N), ranks=ranks)
+    mine = ranks.share(N)
     for n in range(N):
         turns = []
         for _ in range(E):

@@ -18,16 +18,16 @@ from conftest import fill_storage, make_lm  # noqa: E402
 import ppo.model.decoder  # noqa: E402
 from ppo.advantages import dual_discount_gae  # noqa: E402
 from ppo.agent import Agent  # noqa: E402
-from ppo.distributed import Ranks, make_stepper, shard  # noqa: E402
+from ppo.distributed import LaunchedRanks, make_stepper, shard  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference  # noqa: E402
 from ppo.warmup import warm_up_critic  # noqa: E402
-from storage.ranks import ALONE, World  # noqa: E402
+from storage.ranks import ALONE, Ranks  # noqa: E402
 
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
 
 
-def train(stage: str, world: World = ALONE, updates: int = 3):
+def train(stage: str, ranks: Ranks = ALONE, updates: int = 3):
     """A warm-up and updates on fixed turns. Returns the parameters and the metrics."""
     lm = make_lm(std=0.1, tie="+untied" not in stage)
     rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage
@@ -38,17 +38,17 @@ def train(stage: str, world: World = ALONE, updates: int = 3):
     agent = Agent(
         actor_critic, lr=1e-3, critic_lr=2e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
         entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=2, minibatch=5,
-        generator=torch.Generator().manual_seed(0), world=world,
+        generator=torch.Generator().manual_seed(0), ranks=ranks,
         make_stepper=make_stepper(int(stage[0]), offload=stage.endswith("+offload")),
     )  # fmt: skip
     if stage.endswith("+sharded"):
         shard(reference)
     estimator, kl = partial(dual_discount_gae, **DISCOUNTS), KLPenalty(0.1, "k1", None, 1)
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
-    rollouts = fill_storage(E=5, N=4, token_budget=30, world=world)
+    rollouts = fill_storage(E=5, N=4, token_budget=30, ranks=ranks)
     metrics = [warm_up_critic(agent, rollouts, estimator, 2, 0.5, 1e-3, 0.9, False)]
     for seed in range(updates):
-        rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, world=world)
+        rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, ranks=ranks)
         rollouts.score(actor_critic, reference)
         rollouts.penalise_kl(kl)
         rollouts.compute_returns(estimator, False)
@@ -65,7 +65,7 @@ def parameters(actor_critic) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    world = Ranks()
-    results = {stage: train(stage, world) for stage in sys.argv[2:]}
-    if world.rank == 0:
+    ranks = LaunchedRanks()
+    results = {stage: train(stage, ranks) for stage in sys.argv[2:]}
+    if ranks.rank == 0:
         torch.save(results, sys.argv[1])

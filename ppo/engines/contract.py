@@ -13,9 +13,6 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
-import torch
-
 
 @dataclass(frozen=True)
 class Response:
@@ -65,8 +62,10 @@ class Engine:
         self.totals = Counter()  # of tokens and seconds
         self.started = self.stopped = time.perf_counter()
 
-    def next_seed(self, slot: int) -> np.random.SeedSequence:
+    def next_seed(self, slot: int):
         """The seed of the slot's next response."""
+        import numpy as np
+
         self.count[slot] += 1
         numbered = self.first_slot + slot, self.count[slot]
         return np.random.SeedSequence([*self.seed, *(self.place(slot) if self.place else numbered)])
@@ -158,7 +157,7 @@ ENGINES = {  # the one that is preferred first
 }
 
 
-def make_engine(args, tokenizer, ends: set[int], slots: int, dtype: torch.dtype) -> Engine:
+def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
     """`args.engine` of ENGINES; auto is the first that can run the model here, and says why others
     cannot.
 

@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from ppo.run.directory import logs
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 
 
 class RunError(RuntimeError):
@@ -35,17 +35,17 @@ def snapshot(run: Path, update: int, parts: dict) -> dict:
 
 
 def save_checkpoint(
-    run: Path, state: dict, keep: int, agent, tokenizer, world: World, adapter: bool = False
+    run: Path, state: dict, keep: int, agent, tokenizer, ranks: Ranks, adapter: bool = False
 ) -> None:
     """Save a snapshot and forget all but the newest `keep`; replace model/, which
     AutoModelForCausalLM, AutoTokenizer and vLLM load as it is (adapter: PeftModel). Called on all
     ranks. RunError: it cannot be written."""
-    state = state | {"envs": world.gather(state["envs"])}
+    state = state | {"envs": ranks.gather(state["envs"])}
     folder = run / "checkpoints" / f"update-{state['update']:06d}"
-    with written_aside(folder, world) as aside:
+    with written_aside(folder, ranks) as aside:
         agent.stepper.save(aside)
-        world.wait()
-        if world.rank == 0:
+        ranks.wait()
+        if ranks.rank == 0:
             for name in state["logs"]:  # what the checkpoint counts on must be on the disk, too
                 sync(run / name)
             with open(aside / "state.pt", "wb") as file:
@@ -53,11 +53,11 @@ def save_checkpoint(
             files = sorted(path.relative_to(aside) for path in aside.rglob("*") if path.is_file())
             sums = [f"{sha256(aside / name)}  {name}\n" for name in files]
             (aside / "SHA256SUMS").write_text("".join(sums))
-    with written_aside(run / "model", world) as aside:
-        agent.actor_critic.export(aside, world.rank == 0, adapter)
-        if world.rank == 0:
+    with written_aside(run / "model", ranks) as aside:
+        agent.actor_critic.export(aside, ranks.rank == 0, adapter)
+        if ranks.rank == 0:
             tokenizer.save_pretrained(aside)
-    if world.rank == 0:
+    if ranks.rank == 0:
         for old in checkpoints(run)[:-keep]:
             shutil.rmtree(old)
 
@@ -116,22 +116,22 @@ def damaged(path: Path) -> str | None:
 
 
 @contextmanager
-def written_aside(folder: Path, world: World = ALONE):
+def written_aside(folder: Path, ranks: Ranks = ALONE):
     """`with written_aside(folder) as aside:` what all ranks write into `aside` becomes `folder`,
     all of it or nothing. RunError: it could not be written."""
     aside, old = (folder.with_name(folder.name + end) for end in (".tmp", ".old"))
     try:
-        if world.rank == 0:
+        if ranks.rank == 0:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
-        world.wait()
+        ranks.wait()
         yield aside
-        world.wait()
-        if world.rank == 0:
+        ranks.wait()
+        if ranks.rank == 0:
             for path in aside.rglob("*"):
                 sync(path)
             replace(folder, aside, old)
-        world.wait()
+        ranks.wait()
     except (OSError, RuntimeError, SafetensorError) as error:  # torch has its own on top
         shutil.rmtree(aside, ignore_errors=True)
         reasons = [e.strerror for e in (error, error.__context__) if isinstance(e, OSError)]

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import torch
 
-from storage.ranks import World
+from storage.ranks import Ranks
 
 LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl, cut back by a resume
 PACKAGES = ("transformers", "gymnasium", "minigrid", "crafter", "numpy", "vllm")
 
 
-def choose_run_dir(args: argparse.Namespace, world: World) -> Path:
+def choose_run_dir(args: argparse.Namespace, ranks: Ranks) -> Path:
     """--run-dir or a new name; ValueError if it holds something and is not resumed."""
     name = f"{args.env_name.replace(':', '.')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    run = world.first(args.run_dir or Path("runs") / name)
+    run = ranks.first(args.run_dir or Path("runs") / name)
     if args.resume is None and run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise ValueError(
             f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir"
@@ -31,12 +31,12 @@ def choose_run_dir(args: argparse.Namespace, world: World) -> Path:
     return run
 
 
-def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, world: World) -> None:
+def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks: Ranks) -> None:
     """Create the directory and write args.json, on the first rank; of a resumed run, cut the logs
     back to where they were at its checkpoint (None: it has none yet). ValueError: it cannot be
     written, or a log is shorter than it was, and then nothing is cut."""
-    world.wait()  # until all have seen what was there
-    if world.rank:
+    ranks.wait()  # until all have seen what was there
+    if ranks.rank:
         return
     if args.resume and not args.eval_only:
         cut_back(run, saved["logs"] if saved else {})

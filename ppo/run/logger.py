@@ -19,16 +19,16 @@ from tqdm import tqdm
 from ppo.reports.evaluations import write_eval_table
 from ppo.reports.zero_shot import write_check
 from ppo.run.turns import write_rows, write_turns
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 
 
 class Logger:
     """first, last: the updates that this process will run, for the bar and its ETA. Of many ranks
     the first one writes: what all know, and its own times and engine."""
 
-    def __init__(self, run_dir: Path, first: int, last: int, world: World = ALONE):
-        self.run_dir, self.world = run_dir, world
-        self.leads = world.rank == 0
+    def __init__(self, run_dir: Path, first: int, last: int, ranks: Ranks = ALONE):
+        self.run_dir, self.ranks = run_dir, ranks
+        self.leads = ranks.rank == 0
         if self.leads:
             # purge: a resumed run writes these updates again; flushed when the process ends
             self.board = SummaryWriter(run_dir, purge_step=first or None)
@@ -84,7 +84,7 @@ class Logger:
     def faults(self, update: int, faults: list[dict]) -> int:
         """What went wrong in environments, on all ranks: a line each, the rest in faults.jsonl.
         Empties the list, returns how many there were."""
-        everywhere = self.world.gather(list(faults))
+        everywhere = self.ranks.gather(list(faults))
         faults.clear()
         for fault in everywhere if self.leads else []:
             self.say(f"environment {fault['env']} lost its episode: {fault['error']}")

@@ -3,14 +3,14 @@
 import os
 import signal
 
-from storage.ranks import ALONE, World
+from storage.ranks import ALONE, Ranks
 
 
 class Stop:
     """SIGTERM and SIGINT ask the loop to save and end (`asked`); a second SIGINT ends it."""
 
-    def __init__(self, world: World = ALONE):
-        self.asked, self.world = None, world
+    def __init__(self, ranks: Ranks = ALONE):
+        self.asked, self.ranks = None, ranks
         self.before = {
             number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)
         }
@@ -23,7 +23,7 @@ class Stop:
 
     def now(self) -> bool:
         """Whether a rank was asked; `asked` then is the signal on all of them."""
-        asked = [signal for signal in self.world.gather([self.asked]) if signal]
+        asked = [signal for signal in self.ranks.gather([self.asked]) if signal]
         self.asked = asked[0] if asked else None
         return self.asked is not None
 

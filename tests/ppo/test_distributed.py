@@ -17,7 +17,7 @@ import main
 from arguments import TINY, get_args
 from ppo.distributed import check_shares
 from ppo.run.checkpoint import checkpoints, damaged
-from storage.ranks import World
+from storage.ranks import Ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+sharded", "3+recompute", "2+lora"]
@@ -119,7 +119,7 @@ def test_a_checkpoint_of_shards_wants_as_many_ranks(run_of_two):
 
 
 def test_what_ranks_cannot_share():
-    class Two(World):
+    class Two(Ranks):
         size = 2
 
     check = lambda **args: check_shares(SimpleNamespace(**args), Two())

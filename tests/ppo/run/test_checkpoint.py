@@ -191,13 +191,13 @@ def idle_agent(lm):
 def test_the_newest_checkpoints_are_kept(tmp_path, lm, tokenizer):
     save = partial(save_checkpoint, tmp_path, keep=2, agent=idle_agent(lm), tokenizer=tokenizer)
     for update in range(5):
-        save({"update": update, "logs": {}, "envs": []}, world=ALONE)
+        save({"update": update, "logs": {}, "envs": []}, ranks=ALONE)
     assert [path.name for path in checkpoints(tmp_path)] == ["update-000003", "update-000004"]
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_whole(tmp_path, lm, tokenizer):
     """A limit on the size of files stands for the disk that is full."""
-    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, world=ALONE)
+    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE)
     save = partial(save_checkpoint, tmp_path, keep=1, **options)
     save({"update": 1, "logs": {}, "envs": [], "x": torch.zeros(10)})
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
