@@ -41,10 +41,18 @@ from storage.rollout import RolloutStorage
 ESTIMATORS = {"dual-gae": dual_discount_gae}  # --advantages
 
 
-def collect(envs, memories, engine, render, rollouts):
+def collect(envs, memories, engine, render, rollouts, seed: int):
     """Fill `rollouts`: nobody waits for the slowest response or environment."""
-    for i, mem in enumerate(memories):
-        engine.submit(i, render(mem.messages()))
+
+    def ask(i: int) -> None:
+        prompt = render(memories[i].messages())
+        if rollouts.wants(i):
+            engine.submit(i, prompt, seed=(seed, *envs.place(i)))
+        else:
+            rollouts.finish(i, prompt)
+
+    for i in range(envs.n_env):
+        ask(i)
     while not rollouts.full:
         for i, response in engine.step():  # responses that are complete
             rollouts.act(i, response)
@@ -56,8 +64,7 @@ def collect(envs, memories, engine, render, rollouts):
                 rollouts.limit(i, render(memories[i].messages()))
             if step.first is not None:
                 memories[i].reset(step.first)
-            prompt = render(memories[i].messages())
-            engine.submit(i, prompt) if rollouts.wants(i) else rollouts.finish(i, prompt)
+            ask(i)
     rollouts.join()  # of many ranks: now each holds the whole batch
 
 
@@ -101,9 +108,8 @@ def main(args):
     if saved is None and args.w_epoch > 0:
         rollouts = RolloutStorage(args.w_epoch * args.e_len, *batch)
         logger.say(f"critic warm-up on {rollouts.e_len * args.n_env} turns ...")
-        engine.reseed(1, args.seed, first_slot=mine.start)
         with timer("collect"):
-            collect(envs, memories, engine, render, rollouts)
+            collect(envs, memories, engine, render, rollouts, args.seed)
         engine.sleep()
         how = (args.w_iter, args.w_fraction, args.w_lr, args.gamma_step)
         with timer("warmup"):
@@ -120,9 +126,8 @@ def main(args):
         due = args.eval_interval and update % args.eval_interval == 0
         if due and not (update == 0 and args.skip_first_eval):
             evaluate(update)
-        engine.reseed(2, args.seed, update, first_slot=mine.start)
         with timer("collect"):
-            collect(envs, memories, engine, render, rollouts)
+            collect(envs, memories, engine, render, rollouts, args.seed)
         if stop.now():
             break  # after --resume this batch is collected again
         engine.sleep()
@@ -167,9 +172,8 @@ def play_panel(args, engine, render, ranks, logger, timer, update: int) -> None:
     queue = iter(sorted(seed for seeds in mine for seed in seeds))  # of all my environments
     envs = make_envs(args, [queue] * len(mine))
     panel = Panel(n, Transcript() if args.report else None, ranks)
-    engine.reseed(0, place=envs.place)
     with timer("eval"):
-        collect(envs, start_memories(args, envs), engine, render, panel)
+        collect(envs, start_memories(args, envs), engine, render, panel, seed=0)
     envs.close()
     logger.faults(update, envs.faults)
     summary = panel.summary() | {"eval/temperature": args.temperature}

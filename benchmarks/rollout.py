@@ -13,6 +13,7 @@ import math
 import random
 import statistics
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -124,10 +125,9 @@ def rollout(way: Way, n_env: int, engine, render, repetition: int) -> tuple[floa
     for mem, first in zip(memories, envs.envs.reset(), strict=True):
         mem.reset(first)
     storage = RolloutStorage(way.e_len, n_env, 4096, Episodes(n_env))
-    engine.reseed(repetition)
-    drawn = Lengths(engine, way.tokens, way.together)
+    drawn = Lengths(engine, way.tokens, way.together, repetition)
     worked = time.process_time()
-    taken, _ = timed(collect, envs, memories, drawn, render, storage)
+    taken, _ = timed(collect, envs, memories, drawn, render, storage, repetition)
     worked = time.process_time() - worked
     for count, turns in enumerate(storage.responses, 1):
         lengths = [drawn.length(slot, count) for slot in range(n_env)]
@@ -143,18 +143,20 @@ def heavy_tailed(median: float, *seed: int) -> float:
 class Lengths:
     """An engine that samples `tokens` tokens (0: heavy-tailed), all `together` or not."""
 
-    def __init__(self, engine, tokens: int, together: bool):
-        self.engine, self.tokens, self.together = engine, tokens, together
+    def __init__(self, engine, tokens: int, together: bool, seed: int):
+        self.engine, self.tokens, self.together, self.seed = engine, tokens, together, seed
+        self.count = Counter()  # of the responses of each slot
 
     def __getattr__(self, name):
         return getattr(self.engine, name)
 
-    def submit(self, slot: int, prompt) -> None:
-        self.engine.response_limit = self.length(slot, self.engine.count[slot] + 1)
-        self.engine.submit(slot, prompt)
+    def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
+        self.count[slot] += 1
+        self.engine.response_limit = self.length(slot, self.count[slot])
+        self.engine.submit(slot, prompt, seed)
 
     def length(self, slot: int, count: int) -> int:
-        drawn = heavy_tailed(TOKENS, *self.engine.seed, slot, count, 1)
+        drawn = heavy_tailed(TOKENS, self.seed, slot, count, 1)
         return self.tokens or min(max(round(drawn), 1), RESPONSE_LIMIT)
 
     def step(self):
@@ -170,6 +172,7 @@ class SlowEnvs:
     def __init__(self, n_env: int, seed: int, median: float, together: bool):
         self.envs = VecEnv(Story, [EpisodeSeeds(seed, 0, i) for i in range(n_env)])
         self.seed, self.median, self.together = seed, median, together
+        self.n_env, self.place = n_env, self.envs.place
         self.count, self.answers = [0] * n_env, {}  # i -> (when it is due, Step)
 
     def send(self, i: int, text: str) -> None:
@@ -213,8 +216,8 @@ class Story(gymnasium.Env):
 class RowLimits(TransformersEngine):
     """A limit for each response, `response_limit` as it is when the prompt is submitted."""
 
-    def submit(self, slot: int, prompt) -> None:
-        rng = Counted(np.random.PCG64(self.next_seed(slot)))
+    def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
+        rng = Counted(np.random.PCG64(seed))
         rng.left = self.response_limit
         self.queue.append((slot, prompt, rng))
 

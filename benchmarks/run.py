@@ -106,7 +106,7 @@ def babyai_batch(argv: list[str], ranks: Ranks = ALONE):
     record = Episodes(args.n_env)
     rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, record, ranks=ranks)
     render = make_render(tokenizer, args.prompt_limit)
-    collect(envs, start_memories(args, envs), engine, render, rollouts)
+    collect(envs, start_memories(args, envs), engine, render, rollouts, args.seed)
     rollouts.score(actor_critic, reference)
     rollouts.compute_returns(partial(dual_discount_gae, **PAPER), False)
     return args, make_agent(args, actor_critic, ranks), rollouts

@@ -2,9 +2,8 @@
 
 Token ids in, token ids out. `submit(i, prompt)` queues a prompt for slot i, `step()` returns the
 responses that are complete, `push_weights(actor_critic)` takes over the trainer's weights. What an
-engine samples depends on the seed and on what names the response (its slot and number, or what
-`reseed` is told) alone, not on what else is in the batch. It knows nothing of templates,
-environments or rewards.
+engine samples depends on the seed that comes with the prompt alone, not on what else is in the
+batch. It knows nothing of templates, environments or rewards.
 """
 
 import importlib
@@ -47,28 +46,7 @@ class Engine:
         self.tokenizer, self.ends = tokenizer, ends
         self.response_limit, self.temperature = response_limit, temperature
         self.pieces: dict[int, str] = {}  # text of each token seen so far
-        self.reseed(0)
-
-    def reseed(self, *seed: int, first_slot: int = 0, place=None) -> None:
-        """Start new random streams and new totals: call it before each collection.
-
-        first_slot: that slot 0 is, counted over all ranks; each slot has its own stream
-        place: slot -> integers that name its next response, instead of slot and number
-        """
-        self.seed, self.count, self.first_slot, self.place = seed, Counter(), first_slot, place
-        self._restart()
-
-    def _restart(self) -> None:
-        self.totals = Counter()  # of tokens and seconds
-        self.started = self.stopped = time.perf_counter()
-
-    def next_seed(self, slot: int):
-        """The seed of the slot's next response."""
-        import numpy as np
-
-        self.count[slot] += 1
-        numbered = self.first_slot + slot, self.count[slot]
-        return np.random.SeedSequence([*self.seed, *(self.place(slot) if self.place else numbered)])
+        self.totals = Counter()  # tokens and seconds since `stats` was last called
 
     def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
         ended = ids[-1] in self.ends
@@ -82,7 +60,7 @@ class Engine:
         pieces += [self.pieces[token] for token in ids[len(said) :]]
         return Response(prompt, ids, logps, text, pieces, truncated=not ended)
 
-    def submit(self, slot: int, prompt) -> None:
+    def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
         raise NotImplementedError
 
     def step(self) -> list[tuple[int, Response]]:
@@ -99,6 +77,8 @@ class Engine:
 
         responses: what it completed; cached: prompt tokens of theirs that were not computed again
         """
+        if not self.totals:
+            self.started = began
         self.stopped = time.perf_counter()
         self.totals["seconds"] += self.stopped - began
         self.totals["cached"] += cached
@@ -106,13 +86,13 @@ class Engine:
         self.totals["sampled"] += sum(len(response.ids) for response in responses)
 
     def stats(self) -> dict[str, float]:
-        """Work since `reseed` or the last call, as "group/name". Rates are per second spent in
-        `step`; idle is the share of the time, until the last step, that was spent elsewhere. What
+        """Work since the last call, as "group/name". Rates are per second spent in `step`; idle is
+        the share of the time, from the first step to the last, that was spent elsewhere. What
         depends on the clock is under time/: all the rest is the same in equal runs."""
-        totals, span = self.totals, self.stopped - self.started
-        self._restart()
-        if not totals["prompt"]:
+        totals, self.totals = self.totals, Counter()
+        if not totals:
             return {}
+        span = self.stopped - self.started
         return {
             "engine/prefix_hits": totals["cached"] / totals["prompt"],
             "time/prefill_rate": (totals["prompt"] - totals["cached"]) / totals["seconds"],

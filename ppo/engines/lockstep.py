@@ -28,8 +28,8 @@ class TransformersEngine(Engine):
     def idle(self) -> bool:
         return not self.queue
 
-    def submit(self, slot: int, prompt) -> None:
-        self.queue.append((slot, prompt, np.random.default_rng(self.next_seed(slot))))
+    def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
+        self.queue.append((slot, prompt, np.random.default_rng(seed)))
 
     def push_weights(self, actor_critic) -> None:
         self.lm, self.dtype = actor_critic.lm, actor_critic.dtype

@@ -107,8 +107,8 @@ class VLLMEngine(Engine):
     def idle(self) -> bool:
         return not self.running
 
-    def submit(self, slot: int, prompt) -> None:
-        seed = int(self.next_seed(slot).generate_state(1)[0])
+    def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
+        seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self.running[self._add(prompt.ids, seed, self.response_limit)] = slot, prompt
 
     def step(self) -> list[tuple[int, Response]]:

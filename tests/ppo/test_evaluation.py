@@ -105,7 +105,7 @@ class OneWord:
     def idle(self):
         return not self.queue
 
-    def submit(self, slot, prompt):
+    def submit(self, slot, prompt, seed):
         self.queue.append((slot, prompt))
 
     def step(self):
@@ -120,7 +120,7 @@ def play_panel(make, episodes: int, n_env: int) -> Panel:
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
     panel = Panel(n_env)
-    collect(envs, memories, OneWord(), lambda messages: FakePrompt([1]), panel)
+    collect(envs, memories, OneWord(), lambda messages: FakePrompt([1]), panel, 0)
     return panel
 
 

@@ -86,16 +86,15 @@ def setup(engines, tokenizer):
         engine.response_limit, engine.temperature = limit, temperature
         actor_critic = ActorCritic(big_heads(tie, seed), 0, temperature or 1.0)
         engine.push_weights(actor_critic)
-        engine.reseed(3)
         engine.stats()
         return engine, actor_critic
 
     return setup
 
 
-def generate(engine, prompts=PROMPTS):
+def generate(engine, prompts=PROMPTS, seed=3):
     for slot, ids in enumerate(prompts):
-        engine.submit(slot, FakePrompt(ids))
+        engine.submit(slot, FakePrompt(ids), seed=(seed, slot))
     responses = {}
     while not engine.idle:
         responses.update(engine.step())
@@ -166,30 +165,32 @@ def test_a_response_depends_on_its_seed_alone(setup):
 
     def play(slots):
         """Three turns each; a slot's next prompt follows when its response is complete."""
-        engine.reseed(4)
         played = {slot: [] for slot in slots}
         for slot in slots:
-            engine.submit(slot, FakePrompt(turns[slot][0]))
+            engine.submit(slot, FakePrompt(turns[slot][0]), seed=(4, slot, 0))
         while not engine.idle:
             for slot, response in engine.step():
                 played[slot].append(response.ids)
-                if len(played[slot]) < 3:
-                    engine.submit(slot, FakePrompt(turns[slot][len(played[slot])]))
+                turn = len(played[slot])
+                if turn < 3:
+                    engine.submit(slot, FakePrompt(turns[slot][turn]), seed=(4, slot, turn))
         return played
 
     together = play([0, 1, 2, 3])
     assert play([2, 0, 3, 1]) == together
     for slot in (3, 1, 0, 2):
         assert play([slot]) == {slot: together[slot]}
-    engine.reseed(5)
-    assert generate(engine)[0].ids != together[0][0]
+    engine.submit(0, FakePrompt(turns[0][0]), seed=(5, 0, 0))  # the same prompt, another seed
+    while not (done := engine.step()):
+        pass
+    assert done[0][1].ids != together[0][0]
 
 
 def test_the_end_is_kept_and_the_limit_is_flagged(setup):
     # half of the vocabulary ends a response: most end early, and a step returns only these
     engine, _ = setup(ends=range(130), limit=6)
     for slot, ids in enumerate(PROMPTS * 8):
-        engine.submit(slot, FakePrompt(ids))
+        engine.submit(slot, FakePrompt(ids), seed=(3, slot))
     lengths = []
     while not engine.idle:
         for _, response in engine.step():
@@ -225,10 +226,10 @@ def test_stats(setup):
     # 150 prompt tokens; the second time their 4 full blocks, 128 tokens, come from the cache
     engine, _ = setup(limit=4, ends=())
     prompt = FakePrompt(PREFIX + list(range(20, 30)))
-    engine.submit(0, prompt)
+    engine.submit(0, prompt, seed=(0,))
     while not engine.idle:
         engine.step()
-    engine.submit(0, prompt)
+    engine.submit(0, prompt, seed=(1,))
     while not engine.idle:
         engine.step()
     stats = engine.stats()
@@ -263,7 +264,7 @@ def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool
             (tmp_path / "go").touch()
 
     rollouts.insert = insert
-    collect(envs, memories, engine, make_render(engine.tokenizer, 200), rollouts)
+    collect(envs, memories, engine, make_render(engine.tokenizer, 200), rollouts, 0)
     assert sorted(order[:8]) == [1] * 4 + [2] * 4 and order[8:] == [0] * 4
     assert not envs.faults and rollouts.turns == [4, 4, 4]
     assert all(len(r.ids) == len(r.logps) > 0 for turn in rollouts.responses for r in turn)

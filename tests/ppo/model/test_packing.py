@@ -79,7 +79,7 @@ def test_a_packed_model_generates_as_before(tokenizer):
         engine = TransformersEngine(tokenizer, {0}, 6, 0)
         engine.push_weights(ActorCritic(make_lm(), 0, temperature=1.0, packed=packed))
         for slot, (prompt, _) in enumerate(TURNS):
-            engine.submit(slot, FakePrompt(prompt))
+            engine.submit(slot, FakePrompt(prompt), seed=(slot,))
         return [response.ids for _, response in engine.step()]
 
     assert greedy(True) == greedy(False)
