@@ -1,5 +1,5 @@
-"""Every flag, its default and its checks. Defaults are the paper's BabyAI run; families and the
-embedded model override some of them (tables below), and whatever is typed overrides both.
+"""Every flag, its default and its checks. Defaults are the paper's BabyAI run. Families and the
+embedded models override some of them (tables below), and what is typed overrides both.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import torch
 from envs import family
 
 ROOT = Path(__file__).resolve().parent
-MODELS = ROOT / "models"  # the embedded ones
+MODELS = ROOT / "models"  # the embedded models
 TINY = MODELS / "tiny"
 
 PAPER = dict(
@@ -34,7 +34,8 @@ EMBEDDED = dict(
     w_iter=6, w_lr=5e-4, w_fraction=0.2, critic_layers=1, response_limit=32,
     eval_interval=20,
 )  # fmt: skip
-LORA_LR = 1e-4  # at least: adapters start at zero, and bf16 rounds smaller merged updates away
+ENGINES = ("auto", "vllm", "transformers")
+LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller updates away
 EMBEDDED_FAMILIES = {
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
     "crafter": dict(
@@ -45,88 +46,91 @@ EMBEDDED_FAMILIES = {
 
 
 def get_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The checked arguments. A mistake prints one line and exits with code 2."""
+    """Return the checked arguments. A mistake prints one line and exits with code 2."""
     style = argparse.ArgumentDefaultsHelpFormatter
     parser = OneLineParser(prog="main.py", description=__doc__, formatter_class=style)
     group = parser.add_argument_group("environment and memory").add_argument
-    group("--env-name", default="babyai-goto", help="a task, or module:EnvId (gymnasium)")
+    group("--env-name", default="babyai-goto", help="a task, or module:EnvId of gymnasium")
     group("--n-env", type=int, help="environments in parallel, N")
-    group("--max-episode-steps", type=int, help="turns; default: the task's limit")
-    group("--format-penalty", type=float, default=0.1, help="per invalid turn")
-    group("--env-workers", type=int, default=0, help="processes; 0: in this one")
-    group("--env-timeout", type=float, default=300, help="seconds per turn; in workers only")
-    group("--max-env-faults", type=float, default=0.1, help="share of episodes that may fail")
-    group("--memory", default="window", help="window|action|periodic|full|module:Class")
+    group("--max-episode-steps", type=int, help="turns per episode; default: the task's limit")
+    group("--format-penalty", type=float, default=0.1, help="cost of a turn without valid action")
+    group("--env-workers", type=int, default=0, help="environment processes; 0: none, in this one")
+    group("--env-timeout", type=float, default=300, help="seconds per turn, with workers only")
+    group("--memory", default="window", help="window, action, periodic, full or module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group = parser.add_argument_group("generation").add_argument
     group("--model", help="a Hugging Face model: a directory or a hub name")
-    group("--engine", choices=["auto", "vllm", "transformers"], default="auto", help="auto: vllm")
+    group("--engine", default="auto",
+          help="vllm, transformers or module:Class; auto: vllm if it can run it")  # fmt: skip
     group("--gpu-memory-utilization", type=float, default=0.3, help="vLLM's share of the GPU")
-    group("--temperature", type=float, default=1.0, help="of sampling, everywhere")
-    group("--prompt-limit", type=int, help="tokens; older turns are dropped beyond it")
-    group("--response-limit", type=int, help="tokens; a longer response is cut")
+    group("--temperature", type=float, default=1.0, help="sampling temperature; 0 is greedy")
+    group("--prompt-limit", type=int, help="tokens; the oldest turns are dropped beyond it")
+    group("--response-limit", type=int, help="tokens; a longer response is cut off")
     group = parser.add_argument_group("critic warm-up").add_argument
     group("--w-epoch", type=int, help="batches to collect; 0: no warm-up")
-    group("--w-iter", type=int, help="rounds of critic training on them")
-    group("--w-fraction", type=float, help="of the turns, per round")
-    group("--w-lr", type=float, help="learning rate of the critic in it")
+    group("--w-iter", type=int, help="rounds of critic training on these batches")
+    group("--w-fraction", type=float, help="share of the turns to train on, per round")
+    group("--w-lr", type=float, help="learning rate of the critic during the warm-up")
     group = parser.add_argument_group("advantages").add_argument
-    group("--advantages", default="dual-gae", help="the estimator, of ESTIMATORS in main.py")
+    group("--advantages", default="dual-gae", help="estimator: dual-gae or module:function")
     group("--e-len", type=int, help="turns of each environment per update, E")
     group("--gamma-step", type=float, default=0.99, help="discount from turn to turn")
     group("--lam-step", type=float, default=0.95, help="GAE lambda from turn to turn")
     group("--gamma-token", type=float, default=1.0, help="discount from token to token")
     group("--lam-token", type=float, default=1.0, help="GAE lambda from token to token")
-    group("--use-proper-time-limits", action="store_true", help="bootstrap there")
+    group("--use-proper-time-limits", action="store_true",
+          help="bootstrap at a time limit, instead of counting it as a failure")  # fmt: skip
     group("--kl-coef", type=float, default=0.001, help="beta of the KL penalty in the reward")
-    group("--kl-estimator", choices=["k1", "k2", "k3"], default="k1", help="of the penalty")
-    group("--kl-target", type=float, help="per token, for beta to follow")
-    group("--kl-horizon", type=int, default=10000, help="turns over which beta adapts")
+    group("--kl-estimator", choices=["k1", "k2", "k3"], default="k1", help="KL of the penalty")
+    group("--kl-target", type=float, help="KL per token that beta adapts to; default: fixed beta")
     group = parser.add_argument_group("update").add_argument
     group("--num-updates", type=int, help="PPO updates")
-    group("--critic-layers", type=int, help="that the critic copies, k; 0: a head")
-    group("--value-grad-trunk", action="store_true", help="value loss moves trunk")
+    group("--critic-layers", type=int, help="decoder layers that the critic copies; 0: a head")
+    group("--value-grad-trunk", action="store_true", help="let the value loss train the trunk")
     group("--lr", type=float, help="learning rate of the actor, or of its adapters")
-    group("--critic-lr", type=float, help="learning rate of branch and head")
+    group("--critic-lr", type=float, help="learning rate of the critic")
     group("--lr-schedule", choices=["constant", "linear"], default="constant",
-          help="linear: to 0 at the last update")  # fmt: skip
+          help="linear: the rates fall to 0 at the last update")  # fmt: skip
     group("--ppo-epoch", type=int, help="passes over a batch")
     group("--minibatch", type=int, help="turns per optimizer step")
     group("--token-budget", type=int, help="padded tokens per forward pass")
-    group("--clip", type=float, default=0.2, help="of the probability ratio")
-    group("--value-clip", type=float, help="of value changes; inf: off")
-    group("--first-token-weight", type=float, default=3.0, help="in the value loss")
-    group("--entropy-coef", type=float, default=0.0, help="entropy bonus")
-    group("--max-grad-norm", type=float, default=1.0, help="gradient clipping")
+    group("--clip", type=float, default=0.2, help="clip range of the probability ratio")
+    group("--value-clip", type=float, help="clip range of value changes; inf: off")
+    group("--first-token-weight", type=float, default=3.0,
+          help="weight of a turn's first token in the value loss")  # fmt: skip
+    group("--entropy-coef", type=float, default=0.0, help="coefficient of the entropy bonus")
+    group("--max-grad-norm", type=float, default=1.0, help="gradient clipping norm; inf: off")
     group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
-          help="of activations; auto: bfloat16 on a GPU")  # fmt: skip
-    group("--gradient-checkpointing", action="store_true", help="recompute activations")
+          help="dtype of activations; auto: bfloat16 on a GPU")  # fmt: skip
+    group("--gradient-checkpointing", action="store_true",
+          help="recompute activations in the backward pass")  # fmt: skip
     group("--packed", choices=["auto", "on", "off"], default="auto",
-          help="no padding; auto: on a GPU in bfloat16")  # fmt: skip
-    group("--lora-rank", type=int, default=0, help="adapters of the actor; 0: train all of it")
+          help="train without padding; auto: on a GPU in bfloat16")  # fmt: skip
+    group("--lora-rank", type=int, default=0, help="rank of LoRA adapters; 0: train all weights")
     group("--reference", choices=["device", "host", "sharded"], default="device",
-          help="where the reference is; host: but for scoring")  # fmt: skip
-    group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="0: whole on each rank")
-    group("--offload-optimizer", action="store_true", help="its state on the host; stages 1 to 3")
-    group("--tis-cap", type=float, help="take old log-probs from the engine, ratios up to this")
-    group("--max-skipped-steps", type=int, default=10, help="for not being finite")
+          help="where the reference rests; host: moved to the device to score")  # fmt: skip
+    group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0,
+          help="DeepSpeed ZeRO stage; 0: each rank holds everything")  # fmt: skip
+    group("--offload-optimizer", action="store_true",
+          help="keep the optimizer's state in host memory (stages 1 to 3)")  # fmt: skip
+    group("--tis-cap", type=float,
+          help="take old log-probs from the engine; upper bound of ratios")  # fmt: skip
     group = parser.add_argument_group("run").add_argument
-    group("--seed", type=int, default=1, help="of everything random")
-    group("--run-dir", type=folder, help="default: runs/<env>-<time>")
-    group("--resume", type=folder, metavar="RUN", help="go on from its checkpoint")
-    group("--override", action="store_true", help="let what is typed change a resumed run")
+    group("--seed", type=int, default=1, help="seed of everything random")
+    group("--run-dir", type=folder, help="where the run is written; default: runs/<env>-<time>")
+    group("--resume", type=folder, metavar="RUN", help="go on from the newest checkpoint of RUN")
+    group("--override", action="store_true", help="let typed flags change the resumed run")
     group("--save-interval", type=int, default=30, help="updates between checkpoints")
-    group("--export", choices=["merged", "adapter"], default="merged", help="of LoRA, model/")
-    group("--keep-checkpoints", type=int, default=3, help="the newest ones")
     group("--eval-interval", type=int, default=30, help="updates between evaluations; 0: none")
-    group("--skip-first-eval", action="store_true", help="no evaluation of the initial model")
-    group("--eval-episodes", type=int, default=256, help="episodes of the evaluation panel")
-    group("--eval-only", action="store_true", help="evaluate the model and stop")
-    group("--report", action="store_true", help="and what it says, in zero_shot.md")
+    group("--skip-first-eval", action="store_true", help="do not evaluate the initial model")
+    group("--eval-episodes", type=int, default=256, help="episodes of an evaluation")
+    group("--eval-only", action="store_true",
+          help="evaluate the model, report what it says in zero_shot.md, and stop")  # fmt: skip
     group("--dry-run-memory", action="store_true", help="estimate bytes per rank and stop")
-    group("--log-envs", type=int, default=2, help="logged in trajectories.jsonl")
+    group("--log-envs", type=int, default=2, help="environments in trajectories.jsonl")
     try:
-        typed = sys.argv[1:] if argv is None else argv  # help waits for the defaults
+        typed = sys.argv[1:] if argv is None else argv
+        # -h waits until the defaults are known, for the help text shows them.
         known, _ = parser.parse_known_args([word for word in typed if word not in ("-h", "--help")])
         if known.resume and known.run_dir:
             raise ValueError("--resume goes on in its own directory; leave --run-dir out")
@@ -137,7 +141,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         check(args)
         if args.memory == "full" and known.memory_length is not None:
             raise ValueError("--memory full shows every turn; leave --memory-length out")
-        if known.skip_first_eval and known.eval_only:  # typed: a resumed run may have had the first
+        if known.skip_first_eval and known.eval_only:  # as typed, not as a resumed run had it
             raise ValueError("--eval-only is the evaluation that --skip-first-eval leaves out")
     except ValueError as error:
         parser.error(str(error))
@@ -145,7 +149,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def defaults(known: argparse.Namespace) -> dict:
-    """The paper's run, then the family's, then the embedded model's (default without a GPU)."""
+    """The paper's run, overridden by the family's and by the embedded model's (without a GPU)."""
     name = family(known.env_name)
     chosen = PAPER | FAMILIES.get(name, {})
     if known.model:
@@ -161,12 +165,12 @@ def defaults(known: argparse.Namespace) -> dict:
 
 
 def folder(text: str) -> Path:
-    """The type of --run-dir and --resume: a directory, or nothing yet."""
+    """The type of --run-dir and --resume: a directory, or a path where nothing is yet."""
     path = Path(text)
     try:
         if path.exists() and not path.is_dir():
             raise argparse.ArgumentTypeError(f"{path} is a file; name a directory")
-    except OSError as error:  # a name that is too long, or in a place that is closed to us
+    except OSError as error:  # a name too long, or a place without permission
         raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from error
     return path
 
@@ -182,13 +186,13 @@ def saved_args(run: Path) -> dict:
     return {k: v for k, v in saved.items() if k not in ("run_dir", "resume")} | {"run_dir": run}
 
 
-# Of a resumed run: what may change, and what may not even with --override.
+# Of a resumed run: flags that may change freely, and flags that not even --override changes.
 FREE = "run_dir resume override eval_only env_workers env_timeout dry_run_memory".split()
 FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
 
 
 def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
-    """ValueError with the list of what is typed otherwise than the resumed run had it."""
+    """ValueError: flags are typed that the resumed run had otherwise; the line lists them."""
     given = {name: str(value) for name, value in vars(args).items() if name not in FREE}
     changed = [name for name in given if name in saved and given[name] != str(saved[name])]
     words = ", ".join(f"--{n.replace('_', '-')} {given[n]} (was {saved[n]})" for n in changed)
@@ -200,16 +204,15 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
 
 MANY, INF = 10**9, float("inf")
 RANGES = [
-    # what a flag must be (nan is nothing of it), and the flags
+    # what a flag must be in words and in code (nan fails each test), and the flags
     ("from 1 to 1000000000", lambda x: 1 <= x <= MANY,
      "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit response_limit "
-     "eval_episodes save_interval keep_checkpoints kl_horizon w_iter max_episode_steps"),
+     "eval_episodes save_interval w_iter max_episode_steps"),
     ("from 0 to 1000000000", lambda x: 0 <= x <= MANY,
-     "w_epoch memory_length env_workers eval_interval log_envs critic_layers "
-     "max_skipped_steps lora_rank"),
+     "w_epoch memory_length env_workers eval_interval log_envs critic_layers lora_rank"),
     ("from 0 to 2**32 - 1", lambda x: 0 <= x < 2**32, "seed"),
     ("in [0, 1]", lambda x: 0 <= x <= 1,
-     "gamma_step lam_step gamma_token lam_token lr critic_lr w_lr max_env_faults"),
+     "gamma_step lam_step gamma_token lam_token lr critic_lr w_lr"),
     ("in (0, 1]", lambda x: 0 < x <= 1, "w_fraction gpu_memory_utilization"),
     ("at least 0 and finite", lambda x: 0 <= x < INF, "kl_coef entropy_coef format_penalty"),
     ("above 0 and finite", lambda x: 0 < x < INF, "kl_target first_token_weight"),
@@ -217,11 +220,11 @@ RANGES = [
     ("above 0 (inf: off)", lambda x: x > 0, "clip value_clip max_grad_norm env_timeout"),
     ("0 or from 0.001 to 1000", lambda x: x == 0 or 0.001 <= x <= 1000, "temperature"),
 ]  # fmt: skip
-MAX_TURNS = 10**6  # of a batch, which is held in memory
+MAX_TURNS = 10**6  # of a batch, which is held in host memory
 
 
 def check(args: argparse.Namespace) -> None:
-    """ValueError with one clear line for what cannot work."""
+    """ValueError: the arguments cannot work; one line says why."""
     for words, allowed, names in RANGES:
         for name in names.split():
             value = getattr(args, name)
@@ -235,22 +238,19 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"{turns}{batches} are more than the {MAX_TURNS} that fit into memory")
     if not args.eval_only and args.n_env * args.e_len % args.minibatch:
         raise ValueError(f"{turns} do not divide into minibatches of {args.minibatch}")
-    if args.report and not args.eval_only:
-        raise ValueError("--report is about what an evaluation says: it goes with --eval-only")
+    if ":" not in args.engine and args.engine not in ENGINES:
+        choices = f"choices: {', '.join(ENGINES)}, or module:name of your own"
+        raise ValueError(f"unknown engine {args.engine!r}; {choices}")
     if args.env_workers > args.n_env:
         raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
     if args.reference == "sharded" and args.zero_stage != 3:
         raise ValueError("--reference sharded needs --zero-stage 3")
     if args.lora_rank and args.reference != "device":
         raise ValueError(f"--lora-rank has no copy as a reference for --reference {args.reference}")
-    if args.export == "adapter" and not args.lora_rank:
-        raise ValueError("--export adapter needs --lora-rank")
     if args.offload_optimizer and not args.zero_stage:
         raise ValueError("--offload-optimizer needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:
         raise ValueError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
-    if args.kl_target is not None and args.kl_horizon < args.n_env * args.e_len:
-        raise ValueError(f"--kl-horizon {args.kl_horizon} is less than one batch: {turns}")
     if args.override and not args.resume:
         raise ValueError("--override is about a run that goes on: it goes with --resume")
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+from arguments import get_args
 from benchmarks.run import babyai_batch, seconds
 from ppo.distributed import make_ranks
 
@@ -53,9 +54,8 @@ def growing_batch(n_env: int):
 
 def update_seconds(zero_stage: int) -> float:
     """The median wall time of an update; in each process of a launcher."""
-    ranks = make_ranks(zero_stage)
     flags = ["--n-env", "64", "--ppo-epoch", "1", "--zero-stage", str(zero_stage)]
-    _, agent, rollouts = babyai_batch(flags, ranks)
+    _, agent, rollouts = babyai_batch(flags, make_ranks(get_args(flags)))
     agent.update(rollouts)
     median = statistics.median(seconds(lambda: agent.update(rollouts)) for _ in range(5))
     print(median, flush=True)  # of the first rank alone

@@ -32,7 +32,6 @@ from ppo.engines.lockstep import TransformersEngine, sample
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
-from storage.episodes import Episodes
 from storage.ranks import ALONE
 from storage.rollout import RolloutStorage
 
@@ -124,7 +123,7 @@ def rollout(way: Way, n_env: int, engine, render, repetition: int) -> tuple[floa
     memories = [memory.make("window", way.memory_length) for _ in range(n_env)]
     for mem, first in zip(memories, envs.envs.reset(), strict=True):
         mem.reset(first)
-    storage = RolloutStorage(way.e_len, n_env, 4096, Episodes(n_env))
+    storage = RolloutStorage(way.e_len, n_env, 4096)
     drawn = Lengths(engine, way.tokens, way.together, repetition)
     worked = time.process_time()
     taken, _ = timed(collect, envs, memories, drawn, render, storage, repetition)

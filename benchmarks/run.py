@@ -13,17 +13,19 @@ import time
 from functools import partial
 
 import torch
+from envs.pool.seeds import training_seeds
 
 from arguments import TINY, get_args
 from envs import make_env
-from envs.pool.vec_env import EpisodeSeeds
-from main import collect, make_agent, make_envs, start_memories
+from envs.pool.vec_env import make_envs
+from main import collect
+from memory import make_memories
 from memory.chat import make_render
 from ppo.advantages import dual_discount_gae
+from ppo.agent import make_agent
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.pretrained import load_lm
-from storage.episodes import Episodes
 from storage.minibatch import MicroBatch
 from storage.ranks import ALONE, Ranks
 from storage.rollout import RolloutStorage
@@ -102,11 +104,11 @@ def babyai_batch(argv: list[str], ranks: Ranks = ALONE):
     reference = Reference(lm, 1.0)
     engine = TransformersEngine(tokenizer, ends, args.response_limit, 1.0)
     engine.push_weights(actor_critic)
-    envs = make_envs(args, [EpisodeSeeds(1, 0, i) for i in ranks.share(args.n_env)])
-    record = Episodes(args.n_env)
-    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, record, ranks=ranks)
+    envs = make_envs(args, training_seeds(1, ranks.share(args.n_env)))
+    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks)
     render = make_render(tokenizer, args.prompt_limit)
-    collect(envs, start_memories(args, envs), engine, render, rollouts, args.seed)
+    memories = make_memories(args, envs.resume(None))
+    collect(envs, memories, engine, render, rollouts, args.seed)
     rollouts.score(actor_critic, reference)
     rollouts.compute_returns(partial(dual_discount_gae, **PAPER), False)
     return args, make_agent(args, actor_critic, ranks), rollouts

@@ -16,6 +16,19 @@ MEMORIES = {
 METHODS = ("reset", "update", "messages")
 
 
+def make_memories(args, pasts: list[tuple]) -> list:
+    """Make one memory for each environment.
+
+    pasts: for each environment, the first observation of its episode and its Steps since
+    """
+    memories = [make(args.memory, args.memory_length) for _ in pasts]
+    for memory, (first, steps) in zip(memories, pasts, strict=True):
+        memory.reset(first)
+        for step in steps:
+            memory.update(step)
+    return memories
+
+
 def make(name: str, length: int):
     """The memory `name` (a key of MEMORIES or "module:Class") with memory length n = `length`."""
     if length < 0:

@@ -1,13 +1,61 @@
-"""Dual-discount generalised advantage estimation over response tokens (Verlog, eq. 2).
+"""Advantages of sampled tokens: dual-discount GAE (Verlog, eq. 2), and where others are added.
 
-Time runs over the sampled tokens of one environment's turns, one after the other. Inside a turn it
-is discounted by (gamma_token, lam_token), from the last token of a turn to the first token of the
-next by (gamma_step, lam_step). Prompt tokens are state, never a step of the recursion. Pure
-functions of tensors.
+An estimator is a function of one `Batch` that returns the advantages and the returns of every
+response token. `--advantages` takes a key of ESTIMATORS or `module:function`. Everything here is a
+pure function of tensors and floats.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from storage.named import find
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an estimator sees of E turns of each of N environments, at most T tokens a turn.
+
+    rewards: (E, N, T), the KL penalty included; the environment's reward is on the last token
+    values: (E, N, T), where values[t, n, k] is V of the state before token k of turn t
+    response_mask: (E, N, T), True where a token was sampled; every turn has at least one
+    next_values: (E, N), V of the state after turn t; 0 where the episode terminated
+    episode_ends: (E, N), True where turn t was the last of its episode
+    gamma_step, lam_step: discount and GAE lambda from turn to turn
+    gamma_token, lam_token: discount and GAE lambda from token to token inside a turn
+    """
+
+    rewards: Tensor
+    values: Tensor
+    response_mask: Tensor
+    next_values: Tensor
+    episode_ends: Tensor
+    gamma_step: float
+    lam_step: float
+    gamma_token: float
+    lam_token: float
+
+
+def make_estimator(args) -> Callable:
+    """Return `estimate(rewards=..., ...)`, which calls the chosen estimator with a whole `Batch`.
+
+    ValueError: --advantages names no estimator
+    """
+    estimator = find("estimator", args.advantages, ESTIMATORS)
+    names = ("gamma_step", "lam_step", "gamma_token", "lam_token")
+    discounts = {name: getattr(args, name) for name in names}
+
+    def estimate(**turns: Tensor) -> tuple[Tensor, Tensor]:
+        return estimator(Batch(**turns, **discounts))
+
+    return estimate
+
+
+def dual_gae(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Dual-discount GAE, the paper's estimator. Advantages and returns, both (E, N, T)."""
+    return dual_discount_gae(**vars(batch))
 
 
 def dual_discount_gae(
@@ -21,25 +69,26 @@ def dual_discount_gae(
     gamma_token: float,
     lam_token: float,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns of every response token, both (E, N, T), 0 where none was sampled.
+    """Return advantages and returns of every response token, both (E, N, T), 0 elsewhere.
 
-    rewards, values: (E, N, T); values[t, n, k] is V of the state before token k of turn t
-    response_mask: (E, N, T), True where a token was sampled; at least one per turn
-    next_values: (E, N), value of the state after turn t: 0 where terminated, the bootstrap value
-        at the batch cut (and at a time limit, if it is not a failure)
-    episode_ends: (E, N), True where turn t was the last of its episode
+    The arguments are the fields of `Batch`. next_values holds the bootstrap value where the batch
+    cuts an episode, and at a time limit if that is not to count as a failure. Time runs over the
+    sampled tokens of an environment's turns, one after the other:
 
         delta = r + gamma V_next - V,   A = delta + gamma lam A_next   (eq. 2)
 
-    returns = A + V. With gamma_token = lam_token = 1 this is, for token k of turn t,
-    G = sum_{j>=k} r_j + gamma_step ((1 - lam_step) V_next + lam_step G_next),  A = G - V.
+    (gamma, lam) are (gamma_token, lam_token) inside a turn, and (gamma_step, lam_step) from the
+    last token of a turn to the first token of the next. Prompt tokens are state: the recursion
+    steps over them. The returns are A + V. With gamma_token = lam_token = 1 this is, for token k of
+    turn t, G = sum_{j>=k} r_j + gamma_step ((1 - lam_step) V_next + lam_step G_next),  A = G - V.
     """
     E, N, T = values.shape
     mask = response_mask.bool()
     lengths = mask.sum(-1)  # (E, N)
     assert lengths.min() > 0, f"a turn without a response token among {tuple(lengths.shape)}"
 
-    # Move the tokens of each turn to the front, so that token k + 1 stands right after token k.
+    # Move the tokens of each turn to the front, so that token k + 1 stands right after token k even
+    # where a mask has gaps. In the storage they already stand there, and nothing is copied.
     at = torch.arange(T, device=values.device)
     front = at < lengths.unsqueeze(-1)  # (E, N, T)
     moved = not torch.equal(front, mask)
@@ -48,20 +97,26 @@ def dual_discount_gae(
         r[front], v[front] = rewards[mask].to(values.dtype), values[mask]
     else:
         r, v = torch.where(front, rewards, r), torch.where(front, values, v)
+
+    # V_next of a token is V of the next token of its turn; the last token looks at the next turn,
+    # and this is the one place where the step discount acts on a value.
     last = (lengths - 1).unsqueeze(-1)  # (E, N, 1)
     v_after = torch.zeros_like(v)
     v_after[..., :-1] = gamma_token * v[..., 1:]
     v_after.scatter_(-1, last, gamma_step * next_values.to(v.dtype).unsqueeze(-1))
     delta = torch.where(front, r + v_after - v, 0.0)
 
+    # First each turn by itself, as if nothing came after its last token.
     c = gamma_token * lam_token
     advantages = _within_turns(delta, c)
 
-    # From turn to turn, backwards: the first advantage of turn t + 1 reaches every token of turn t.
+    # Then from turn to turn, backwards: the first advantage of turn t + 1 reaches every token of
+    # turn t, discounted by the step pair once and by c for each token in between.
     powers = torch.tensor(c, dtype=v.dtype, device=v.device) ** at  # c^0 .. c^(T-1)
     decay = torch.where(front, powers[(last - at).clamp(min=0)], 0.0)  # from the last token back
-    carry = torch.zeros_like(v[0, :, 0])  # (N,), nothing is known beyond the batch cut
+    carry = torch.zeros_like(v[0, :, 0])  # (N,): beyond the batch cut only V is known
     for t in reversed(range(E)):
+        # The recursion restarts where an episode ends: no reward of the next one flows back.
         carry = gamma_step * lam_step * carry.masked_fill(episode_ends[t].bool(), 0.0)
         advantages[t] += decay[t] * carry.unsqueeze(-1)
         carry = advantages[t, :, 0]
@@ -76,7 +131,7 @@ def dual_discount_gae(
 
 def _within_turns(delta: Tensor, c: float) -> Tensor:
     """A_k = delta_k + c A_{k+1} of all turns at once, (..., T), in log2(T) doubling steps."""
-    sums, reach = delta, 1  # each sum holds the delta of `reach` tokens
+    sums, reach = delta, 1  # each sum holds the discounted delta of `reach` tokens
     while reach < delta.shape[-1]:
         longer = sums.clone()
         longer[..., :-reach].add_(sums[..., reach:], alpha=c**reach)
@@ -85,8 +140,11 @@ def _within_turns(delta: Tensor, c: float) -> Tensor:
 
 
 def whiten(advantages: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
-    """Mean 0 and standard deviation 1 over the masked entries; the rest becomes 0. Any shape."""
+    """Shift and scale the masked entries to mean 0 and standard deviation 1; the rest becomes 0."""
     kept = advantages[mask.bool()]
     white = torch.zeros_like(advantages)
     white[mask.bool()] = (kept - kept.mean()) / (kept.std(unbiased=False) + eps)
     return white
+
+
+ESTIMATORS = {"dual-gae": "ppo.advantages:dual_gae"}  # --advantages

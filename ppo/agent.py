@@ -1,15 +1,16 @@
 """The PPO update: epochs over shuffled minibatches of turns, each cut into micro-batches.
 
-Every loss is a sum over response tokens divided by ONE denominator per minibatch, so gradients do
-not depend on micro-batching, padding or the number of ranks, of which each takes its share of a
-minibatch. Actor and critic share one optimizer with two learning rates. `fit_critic` is the
-critic-only step of the warm-up.
+Every loss is a sum over response tokens divided by ONE denominator per minibatch. So gradients do
+not depend on micro-batching, on padding, or on the number of ranks that share a minibatch. Actor
+and critic share one optimizer with two learning rates. `fit_critic` is the critic-only step of the
+warm-up.
 """
 
 import torch
 from torch import Tensor
 
 from ppo.advantages import whiten
+from ppo.distributed import make_stepper
 from ppo.kl import k3
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
 from ppo.optimizer import Stepper
@@ -18,9 +19,34 @@ from storage.ranks import ALONE, Ranks
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
 
+def make_agent(args, actor_critic, ranks: Ranks) -> "Agent":
+    return Agent(
+        actor_critic,
+        lr=args.lr,
+        critic_lr=args.critic_lr,
+        clip=args.clip,
+        value_clip=args.value_clip,
+        first_token_weight=args.first_token_weight,
+        entropy_coef=args.entropy_coef,
+        max_grad_norm=args.max_grad_norm,
+        ppo_epoch=args.ppo_epoch,
+        minibatch=args.minibatch,
+        generator=torch.Generator().manual_seed(args.seed),
+        lr_schedule=args.lr_schedule,
+        ratio_cap=args.tis_cap or float("inf"),
+        ranks=ranks,
+        make_stepper=make_stepper(args.zero_stage, args.offload_optimizer),
+    )
+
+
 class Agent:
-    """generator: shuffles the turns, on all ranks alike; max_grad_norm: of actor and critic
-    together; make_stepper: `Stepper`, or what shards it over the ranks of `ranks`."""
+    """Holds the optimizer and makes its steps. The arguments are the flags of the same names.
+
+    max_grad_norm: bound on the gradient norm of actor and critic together
+    generator: shuffles the turns, in the same way on all ranks
+    ratio_cap: upper bound of the probability ratio (--tis-cap)
+    make_stepper: `Stepper`, or a class that shards the optimizer over the ranks
+    """
 
     def __init__(
         self,
@@ -28,13 +54,14 @@ class Agent:
         lr: float,
         critic_lr: float,
         clip: float,
-        value_clip: float | None,
+        value_clip: float,
         first_token_weight: float,
         entropy_coef: float,
         max_grad_norm: float,
         ppo_epoch: int,
         minibatch: int,
         generator: torch.Generator,
+        lr_schedule: str = "constant",
         ratio_cap: float = float("inf"),
         ranks: Ranks = ALONE,
         make_stepper=Stepper,
@@ -45,20 +72,25 @@ class Agent:
                 {"params": actor_critic.actor_parameters(), "lr": lr},
                 {"params": actor_critic.critic_parameters(), "lr": critic_lr},
             ],
-            betas=(0.9, 0.99),  # .999 would remember more steps than many runs have
+            betas=(0.9, 0.99),  # .999 would average over more steps than many runs have
             fused=actor_critic.critic_parameters()[0].is_cuda,
             weight_decay=0.0,
         )
         self.stepper = make_stepper(actor_critic, self.optimizer, max_grad_norm, ranks)
-        self.ranks, self.base_lrs = ranks, (lr, critic_lr)
+        self.ranks, self.base_lrs, self.lr_schedule = ranks, (lr, critic_lr), lr_schedule
         self.clip, self.value_clip, self.ratio_cap = clip, value_clip, ratio_cap
         self.first_token_weight, self.entropy_coef = first_token_weight, entropy_coef
         self.ppo_epoch, self.minibatch = ppo_epoch, minibatch
         self.generator = generator
         self.skipped_steps, self.skipped_rows = 0, []
 
-    def scale_lr(self, factor: float) -> None:
-        """Set both learning rates to `factor` times their base (the schedule)."""
+    # ---- learning rates and state -----------------------------------------------------------
+
+    def schedule_lr(self, progress: float) -> None:
+        """Set the learning rates for an update; progress: share of the updates already made."""
+        self._scale_lr(1 - progress if self.lr_schedule == "linear" else 1.0)
+
+    def _scale_lr(self, factor: float) -> None:
         for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
             group["lr"] = factor * lr
 
@@ -69,7 +101,7 @@ class Agent:
 
     def end_warm_up(self) -> None:
         self.stepper.reset_actor()
-        self.scale_lr(1.0)
+        self._scale_lr(1.0)
 
     def state_dict(self) -> dict:
         return {
@@ -80,27 +112,31 @@ class Agent:
 
     def load_state_dict(self, state: dict) -> None:
         self.stepper.load_state_dict(state["stepper"], state.get("folder"))
-        self.scale_lr(1.0)  # the learning rates of this command line
+        self._scale_lr(1.0)  # this command line's learning rates, not the saved ones
         self.generator.set_state(state["generator"])
         self.skipped_steps = state["skipped_steps"]
+
+    # ---- updates ----------------------------------------------------------------------------
 
     def update(self, rollouts) -> dict[str, float]:
         """One PPO update on a storage whose advantages are computed. Returns the ppo/* metrics."""
         mask = rollouts.response_mask  # (E, N, T)
+        # Whitening uses all tokens of the batch, of all ranks: the scale of the policy loss does
+        # not depend on the scale of the rewards. The returns stay as they are.
         advantages = whiten(rollouts.advantages, mask)
         sums, tokens, norms, first_ratio = {}, 0, [], None
         for _ in range(self.ppo_epoch):
             for rows in self._minibatches(rollouts.e_len * rollouts.n_env):
                 totals, ratio = self._minibatch(rollouts, advantages, rows)
+                # Before the first step the policy is pi_old, so this ratio should be 1; it shows
+                # any difference between scoring and updating.
                 first_ratio = ratio if first_ratio is None else first_ratio
                 tokens += totals.pop("tokens")
                 norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
                 for name, total in totals.items():
                     sums[name] = sums.get(name, 0.0) + total
-        values, returns = (
-            rollouts.values[..., 0],
-            rollouts.returns[..., 0],
-        )  # of turns' first tokens
+        values = rollouts.values[..., 0]  # (E, N): of the first token of each turn
+        returns = rollouts.returns[..., 0]
         return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
             "ppo/ratio_first_minibatch": first_ratio,
             "ppo/grad_norm": sum(norms) / len(norms),
@@ -134,10 +170,12 @@ class Agent:
         return total / count
 
     def _minibatch(self, rollouts, advantages: Tensor, rows: list[int]):
-        """Accumulate the gradient of one minibatch. Returns summed figures and the probability
+        """Accumulate the gradient of one minibatch. Returns the summed figures and the probability
         ratio that lies farthest from 1."""
         masks = rollouts.response_mask.flatten(0, 1)  # (E N, T)
         weights = first_token_weights(masks, self.first_token_weight)
+        # The denominators count the tokens of the whole minibatch, on all ranks: a micro-batch adds
+        # its part of one mean, and not a mean of its own.
         n_tokens, n_weights = masks[rows].sum(), weights[rows].sum()
         sums, log_ratios = weights.new_zeros(len(FIGURES)), [weights.new_zeros(1)]
         for batch, mask in rollouts.batches(rows):
@@ -150,11 +188,11 @@ class Agent:
             if self.entropy_coef > 0:
                 loss = loss - self.entropy_coef * scores.entropies.sum() / n_tokens
             self.stepper.backward(loss)
-            with torch.no_grad():
+            with torch.no_grad():  # figures only
                 log_ratio = scores.logps - old_logps
                 kl = k3(old_logps, scores.logps)
-                value = value * n_tokens / n_weights
-                figures = (policy, value, scores.entropies, kl, clipped)  # as in FIGURES
+                value = value * n_tokens / n_weights  # `update` divides all sums by n_tokens
+                figures = (policy, value, scores.entropies, kl, clipped)  # in the order of FIGURES
                 sums += torch.stack([figure.sum() for figure in figures])
                 log_ratios.append(log_ratio)
         log_ratios = torch.cat(log_ratios)
@@ -164,7 +202,7 @@ class Agent:
         return sums | {"tokens": n_tokens.item()}, ratio
 
     def _value_loss(self, rollouts, values: Tensor, rows: Tensor, mask: Tensor, weights: Tensor):
-        """Weighted value loss of the response tokens of `rows`, (R,)."""
+        """Value loss of the response tokens of `rows`, times their weights, (R,)."""
         old = rollouts.take(rollouts.values, rows, mask)
         returns = rollouts.take(rollouts.returns, rows, mask)
         return weights[rows][mask] * value_loss(values, old, returns, self.value_clip)
@@ -175,8 +213,11 @@ class Agent:
         return [rows.tolist() for rows in order.split(self.minibatch)]
 
     def _step(self, rows: list[int], loss: float) -> float:
-        """Clip and step; a non-finite loss or gradient of `rows` is skipped and counted. Returns
-        the gradient's norm."""
+        """Clip and step. Returns the gradient's norm before clipping.
+
+        A loss or gradient that is not finite would spoil the weights for good: that step is skipped
+        and counted, and `rows` is kept for the report.
+        """
         norm, stepped = self.stepper.step(loss)
         if not stepped:
             self.skipped_steps, self.skipped_rows = self.skipped_steps + 1, rows

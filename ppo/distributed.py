@@ -4,8 +4,8 @@
 
 Every rank plays its share of the environments with an engine of its own, holds the whole batch, and
 computes its share of each minibatch. With --zero-stage 0 it also holds the whole model, and the
-gradients are summed; stages 1 to 3 shard optimizer state, gradients and parameters by DeepSpeed,
-which only this file imports.
+gradients are summed. Stages 1, 2 and 3 let DeepSpeed shard optimizer state, gradients and
+parameters; only this file imports it.
 """
 
 import os
@@ -25,7 +25,7 @@ from storage.ranks import ALONE, Ranks
 
 
 class LaunchedRanks(Ranks):
-    """What the launcher started; one process is a rank, too, if it is to be sharded."""
+    """The processes that a launcher started. One process alone is a rank if ZeRO is to shard it."""
 
     def __init__(self):
         alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="localhost")
@@ -40,7 +40,7 @@ class LaunchedRanks(Ranks):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.here = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
         if self.rank:
-            sys.stdout = open(os.devnull, "w")  # one of them speaks
+            sys.stdout = open(os.devnull, "w")  # rank 0 speaks for all
 
     @property
     def device(self) -> str:
@@ -52,7 +52,7 @@ class LaunchedRanks(Ranks):
         return [item for part in lists for item in part]
 
     def sum(self, tensor: Tensor) -> Tensor:
-        total = tensor.to(self.device)  # NCCL knows no tensors of the CPU
+        total = tensor.to(self.device)  # NCCL takes no CPU tensors
         dist.all_reduce(total)
         return tensor if total is tensor else tensor.copy_(total)
 
@@ -63,30 +63,32 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def make_ranks(zero_stage: int) -> Ranks:
-    """This process alone, or one of the ranks that a launcher started.
+def make_ranks(args) -> Ranks:
+    """This process alone, or the ranks that a launcher has started.
 
-    ValueError: --zero-stage without DeepSpeed
+    ValueError: --zero-stage without DeepSpeed, or ranks that cannot share the batch evenly
     """
-    if zero_stage:
+    if args.zero_stage:
         try:
             import deepspeed  # noqa: F401
         except ImportError as error:
-            raise ValueError(f"--zero-stage {zero_stage} needs deepspeed ({error})") from error
-    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 and not zero_stage
-    return ALONE if alone else LaunchedRanks()
+            raise ValueError(f"--zero-stage {args.zero_stage} needs deepspeed ({error})") from error
+    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 and not args.zero_stage
+    ranks = ALONE if alone else LaunchedRanks()
+    check_shares(args.n_env, args.minibatch, ranks)
+    return ranks
 
 
-def check_shares(args, ranks: Ranks) -> None:
-    """ValueError: the ranks cannot share these environments and minibatches."""
-    if args.n_env % ranks.size:
-        raise ValueError(f"--n-env {args.n_env} does not divide among {ranks.size} ranks")
-    if args.minibatch < ranks.size:
-        raise ValueError(f"--minibatch {args.minibatch} is less than a turn for each rank")
+def check_shares(n_env: int, minibatch: int, ranks: Ranks) -> None:
+    """ValueError: the ranks cannot share these environments and minibatches evenly."""
+    if n_env % ranks.size:
+        raise ValueError(f"--n-env {n_env} does not divide among {ranks.size} ranks")
+    if minibatch < ranks.size:
+        raise ValueError(f"--minibatch {minibatch} is less than a turn for each rank")
 
 
 def shard(module: torch.nn.Module) -> None:
-    """Spread a frozen module over the ranks; its parameters come together layer by layer."""
+    """Shard a frozen module over the ranks (ZeRO 3); layers are gathered when they compute."""
     import deepspeed
 
     config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
@@ -98,9 +100,9 @@ def make_stepper(stage: int, offload: bool):
 
 
 class ZeroStepper(Stepper):
-    """DeepSpeed ZeRO: stage 1 shards optimizer state, 2 gradients, 3 parameters as well.
+    """DeepSpeed ZeRO: stage 1 shards the optimizer's state, 2 also gradients, 3 also parameters.
 
-    offload: optimizer state in the memory of the host
+    offload: whether the optimizer's state lives in host memory
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class ZeroStepper(Stepper):
         super().__init__(actor_critic, optimizer, max_grad_norm, ranks)
         import deepspeed
 
-        # Used by inference alone, and compiled by every first start.
+        # This op serves inference alone, and DeepSpeed would compile it at the first start.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         sharding = {"stage": stage, "stage3_param_persistence_threshold": 0}
         if offload:
@@ -118,11 +120,11 @@ class ZeroStepper(Stepper):
             model=actor_critic,
             optimizer=optimizer,
             config={
-                "train_micro_batch_size_per_gpu": 1,  # not looked at: micro-batches are ours
-                "managed_gradient_accumulation": False,  # step() is where accumulation ends
+                "train_micro_batch_size_per_gpu": 1,  # required, but unused: micro-batches are ours
+                "managed_gradient_accumulation": False,  # step() ends the accumulation
                 "gradient_clipping": 0.0 if max_grad_norm == float("inf") else max_grad_norm,
                 "zero_optimization": sharding,
-                "zero_force_ds_cpu_optimizer": False,  # or it compiles one
+                "zero_force_ds_cpu_optimizer": False,  # its own would have to be compiled
                 "zero_allow_untested_optimizer": True,
                 "steps_per_print": 10**9,
             },
@@ -132,23 +134,23 @@ class ZeroStepper(Stepper):
             actor_critic.whole = deepspeed.zero.GatheredParameters
 
     def backward(self, loss: Tensor) -> None:
-        self.engine.backward(loss * self.ranks.size)  # it takes the mean over ranks
+        self.engine.backward(loss * self.ranks.size)  # DeepSpeed takes the mean over ranks
 
     def step(self, loss: float) -> tuple[float, bool]:
-        """As `Stepper.step`; a loss that is not finite is noticed by its gradients."""
+        """As `Stepper.step`. A loss that is not finite shows in its gradients here."""
         self.engine.step()
         norm, fine = self.engine.get_global_grad_norm(), not self.engine.optimizer.overflow
         return (float(norm) if fine else float("nan")), fine
 
     def reset_actor(self) -> None:
-        """Here missing gradients count as zeros: they have moved nothing but the step counter."""
+        """DeepSpeed counts missing gradients as zeros: only AdamW's step counter has moved."""
         for group, parameter in self._shards():
             state = self.optimizer.state.get(parameter, {})
             if group == 0 and "step" in state:
                 state["step"].zero_()
 
     def state_dict(self) -> dict:
-        """What a checkpoint is read with; the rest each rank writes by itself: see `save`."""
+        """How the checkpoint is sharded. Each rank writes its own part of the rest (`save`)."""
         return {"zero_stage": self.stage, "ranks": self.ranks.size}
 
     def save(self, folder: Path) -> None:
@@ -165,7 +167,7 @@ class ZeroStepper(Stepper):
         self.engine.load_checkpoint(folder, tag="zero", load_module_strict=False)
 
     def _shards(self):
-        """(group of the optimizer, the fp32 part of it that this rank steps)."""
+        """Pairs of an optimizer group's number and the fp32 part of it that this rank steps."""
         zero = self.engine.optimizer
         if self.stage == 3:
             groups = zero.sub_group_to_group_id

@@ -1,8 +1,8 @@
 """The evaluation panel: a fixed set of seeded episodes, the same for every run.
 
-`Panel` stands in the place of the RolloutStorage in `collect` and keeps only how episodes ended,
-and, where it is given a `Transcript`, what the model said. Whichever environment is free plays the
-next episode; which one it was makes no difference to any figure.
+`Panel` stands in the place of the RolloutStorage in `collect`. It keeps only how episodes ended
+and, where it is given a `Transcript` of ppo/reports/zero_shot.py, what the model said. Whichever
+environment is free plays the next episode, and no figure depends on which one it was.
 """
 
 import math
@@ -12,22 +12,26 @@ from storage.ranks import ALONE, Ranks
 
 
 class Panel:
-    """Collects the episodes of n_env environments until they have no more to begin; of many ranks
-    each plays its share of the environments."""
+    """Collects the episodes of `n_env` environments until there is no episode left to begin.
 
-    def __init__(self, n_env: int, transcript=None, ranks: Ranks = ALONE):
-        share = ranks.share(n_env)
-        self.ranks, self.first = ranks, share.start
-        self.over = [False] * len(share)  # there is no episode left to begin
-        self.done = [False] * len(share)
-        self.record = Episodes(len(share), window=None)
+    n_env: environments of all ranks together, of which this rank plays the global ones in `share`
+    """
+
+    def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None):
+        self.n_env, self.ranks, self.share = n_env, ranks, ranks.share(n_env)
+        self.over = [False] * len(self.share)  # the environment has no episode left to begin
+        self.done = [False] * len(self.share)
+        self.record = Episodes(len(self.share), window=None)
         self.valid: list[bool] = []
         self.transcript, self.turns = transcript, []
-        self.responses = [None] * len(share)
+        self.responses = [None] * len(self.share)
 
     @property
     def full(self) -> bool:
         return all(self.done)
+
+    def wants(self, n: int) -> bool:
+        return not self.over[n]
 
     def act(self, n: int, response) -> None:
         self.responses[n] = response
@@ -36,29 +40,29 @@ class Panel:
         self.record.insert(n, step)
         self.valid.append(step.valid)
         if self.transcript is not None:
-            self.turns.append((self.first + n, self.responses[n], step))
+            self.turns.append((self.share.start + n, self.responses[n], step))
         self.over[n] = step.done and step.first is None
 
-    def wants(self, n: int) -> bool:
-        return not self.over[n]
-
     def limit(self, n: int, prompt) -> None:
-        pass
+        """Nothing is bootstrapped in an evaluation."""
 
     def finish(self, n: int, prompt) -> None:
         self.done[n] = True
 
     def join(self) -> None:
-        """Bring the episodes of all ranks together, in an order that does not depend on who played
-        them: sums of numbers round by it."""
+        """Bring the episodes of all ranks together.
+
+        They are sorted, because a sum of floats depends on its order: the order must not depend on
+        who played an episode.
+        """
         played = self.ranks.gather(list(self.record.finished))
         played.sort(key=lambda episode: (episode.ret, episode.length))
         self.record.finished.clear()
         self.record.finished.extend(played)
         self.valid = self.ranks.gather(self.valid)
-        place = lambda turn: (turn[2].seed, turn[2].number)
-        for turn in sorted(self.ranks.gather(self.turns), key=place):
-            self.transcript.add(*turn)
+        turns = self.ranks.gather(self.turns)
+        for n, response, step in sorted(turns, key=lambda turn: (turn[2].seed, turn[2].number)):
+            self.transcript.add(n, response, step)
 
     def summary(self) -> dict[str, float]:
         """eval/*: success with its Wilson interval, return with its standard error, and more."""
@@ -77,7 +81,7 @@ class Panel:
 
 
 def wilson_interval(wins: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """95 % score interval of a share (Wilson 1927); count > 0."""
+    """The 95 % score interval of a share of `count` > 0 trials (Wilson 1927)."""
     share = wins / count
     centre = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))

@@ -1,52 +1,61 @@
-"""How far the policy may move from its start: KL estimators and the coefficient's controller.
+"""How far the policy may move from its start: estimates of the KL divergence, and the penalty.
 
 The estimate of each sampled token is taken off its reward (`RolloutStorage.penalise_kl`). k1 is
-unbiased there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence").
+unbiased there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence"). Pure
+functions of tensors, and the coefficient's controller.
 """
 
 from torch import Tensor
 
+HORIZON = 10_000  # turns over which the coefficient adapts by at most a fifth
+
 
 def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """log pi - log pi_0: unbiased, may be negative. Any shape."""
+    """log pi - log pi_0: unbiased, and may be negative. Any shape."""
     return logps - ref_logps
 
 
 def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """(log pi - log pi_0)^2 / 2: biased, low variance."""
+    """(log pi - log pi_0)^2 / 2: biased, with a low variance. Any shape."""
     return 0.5 * (logps - ref_logps).square()
 
 
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """pi_0 / pi - 1 - log(pi_0 / pi): unbiased and never negative."""
+    """pi_0 / pi - 1 - log(pi_0 / pi): unbiased and never negative. Any shape."""
     log_ratio = ref_logps - logps
     return log_ratio.exp() - 1 - log_ratio
 
 
-ESTIMATORS = {"k1": k1, "k2": k2, "k3": k3}
+KL_ESTIMATES = {"k1": k1, "k2": k2, "k3": k3}  # --kl-estimator
+
+
+def make_kl(args) -> "KLPenalty":
+    return KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target)
 
 
 class KLPenalty:
-    """beta times the estimate. With a target, beta follows it (Ziegler et al. 2019, section 2.2):
+    """The coefficient beta and the estimate that it multiplies.
 
-    beta <- beta (1 + clip(KL / target - 1, -.2, .2) turns / horizon)
+    Without a target beta is constant. With one it follows (Ziegler et al. 2019, section 2.2):
+
+        beta <- beta (1 + clip(KL / target - 1, -.2, .2) turns / horizon)
     """
 
-    def __init__(self, coef: float, estimator: str, target: float | None, horizon: int):
+    def __init__(self, coef: float, estimator: str, target: float | None):
         self.coef = coef
-        self.estimate = ESTIMATORS[estimator]
+        self.estimate = KL_ESTIMATES[estimator]
         self.target = target
-        self.horizon = horizon
 
     def update(self, kl: float, n_turns: int) -> None:
-        """kl: mean estimate per response token of the batch just collected."""
+        """Move beta after a batch of `n_turns` turns; kl: its mean per response token."""
         if self.target is not None:
             error = min(max(kl / self.target - 1, -0.2), 0.2)
-            self.coef *= 1 + error * n_turns / self.horizon
+            # A batch longer than the horizon counts as one horizon, so that beta stays positive.
+            self.coef *= 1 + error * min(1.0, n_turns / HORIZON)
 
     def state_dict(self) -> dict[str, float]:
         return {"coef": self.coef}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        if self.target is not None:  # else this command line's
+        if self.target is not None:  # a constant coefficient is the one of this command line
             self.coef = state["coef"]

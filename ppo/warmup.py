@@ -1,8 +1,9 @@
 """Critic warm-up: before the first PPO update the critic learns what the frozen actor's turns are
-worth (Verlog, "critic warm-up": w_epoch batches collected once, then w_iter rounds on them).
+worth (Verlog, "critic warm-up": w_epoch batches are collected once, then come w_iter rounds on
+them). Without it the first updates would follow the advantages of a critic that knows nothing.
 
-One storage of w_epoch * e_len turns per environment holds them all. Every fourth environment is
-held out of the training and says how well the critic explains returns it never saw.
+One storage of w_epoch * e_len turns per environment holds all batches. Every fourth environment is
+held out of the training, and shows how well the critic explains returns that it never saw.
 """
 
 import torch
@@ -20,16 +21,19 @@ def warm_up_critic(
     gamma_step: float,
     use_proper_time_limits: bool,
 ) -> dict[str, float]:
-    """w_iter times: values and returns with the current critic over all of it, then training on a
-    random w_fraction of the turns (paper: a tenth). The actor is frozen: KL to the reference is 0
-    and the rewards are the environment's. Returns warmup/* metrics.
+    """Train the critic for w_iter rounds; returns the warmup/* metrics.
+
+    A round computes values and returns of all turns with the current critic and then trains on a
+    random share w_fraction of the turns (paper: a tenth). The actor is frozen, so the KL to the
+    reference is 0 and the rewards are the environment's alone.
     """
     agent.begin_warm_up(w_lr)
-    held_out = set(range(3, rollouts.n_env, 4))
     N = rollouts.n_env
+    held_out = set(range(3, N, 4))
     rows = [row for row in range(rollouts.e_len * N) if row % N not in held_out]
     loss = None
     for _ in range(w_iter):
+        # The targets are computed anew in each round: they bootstrap from the critic itself.
         rollouts.score_values(agent.actor_critic)
         rollouts.compute_returns(estimator, use_proper_time_limits)
         order = torch.randperm(len(rows), generator=agent.generator)
@@ -45,11 +49,14 @@ def warm_up_critic(
 
 
 def _explained(rollouts, held_out: list[int], gamma_step: float) -> dict[str, float]:
-    """Explained variance of first-token values against plain discounted returns (lambda = 1), of
-    turns whose episode ended inside the batch, so that no bootstrap flatters the critic."""
+    """Explained variance of first-token values, for trained and for held-out environments.
+
+    The values are compared with plain discounted returns (lambda = 1) of turns whose episode ended
+    inside the batch, so that no bootstrap value flatters the critic.
+    """
     returns = torch.zeros(rollouts.e_len + 1, rollouts.n_env)
     known = torch.zeros(rollouts.e_len + 1, rollouts.n_env, dtype=torch.bool)
-    rewards = rollouts.rewards.sum(-1).cpu()
+    rewards = rollouts.rewards.sum(-1).cpu()  # (E, N)
     for t in reversed(range(rollouts.e_len)):
         ends = rollouts.episode_ends[t].cpu()
         returns[t] = rewards[t] + gamma_step * returns[t + 1].masked_fill(ends, 0.0)

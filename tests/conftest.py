@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM 
 
 from envs.pool.vec_env import VecEnv  # noqa: E402
 from ppo.engines.contract import Response  # noqa: E402
-from storage.episodes import Episodes  # noqa: E402
 from storage.ranks import ALONE  # noqa: E402
 from storage.rollout import RolloutStorage  # noqa: E402
 
@@ -111,7 +110,7 @@ def fill_storage(
     g = torch.Generator().manual_seed(seed)
     draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
     ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
-    rollouts = RolloutStorage(E, N, token_budget, Episodes(N), ranks=ranks)
+    rollouts = RolloutStorage(E, N, token_budget, ranks)
     mine = ranks.share(N)
     for n in range(N):
         turns = []

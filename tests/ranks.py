@@ -22,8 +22,10 @@ from ppo.distributed import LaunchedRanks, make_stepper, shard  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference  # noqa: E402
 from ppo.warmup import warm_up_critic  # noqa: E402
+from storage.figures import batch_figures  # noqa: E402
 from storage.ranks import ALONE, Ranks  # noqa: E402
 
+WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9, use_proper_time_limits=False)
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
 
 
@@ -43,16 +45,16 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 3):
     )  # fmt: skip
     if stage.endswith("+sharded"):
         shard(reference)
-    estimator, kl = partial(dual_discount_gae, **DISCOUNTS), KLPenalty(0.1, "k1", None, 1)
+    estimator, kl = partial(dual_discount_gae, **DISCOUNTS), KLPenalty(0.1, "k1", None)
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
     rollouts = fill_storage(E=5, N=4, token_budget=30, ranks=ranks)
-    metrics = [warm_up_critic(agent, rollouts, estimator, 2, 0.5, 1e-3, 0.9, False)]
+    metrics = [warm_up_critic(agent, rollouts, estimator, **WARM_UP)]
     for seed in range(updates):
         rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, ranks=ranks)
         rollouts.score(actor_critic, reference)
         rollouts.penalise_kl(kl)
         rollouts.compute_returns(estimator, False)
-        metrics.append(rollouts.metrics() | agent.update(rollouts))
+        metrics.append(batch_figures(rollouts) | agent.update(rollouts))
     return parameters(actor_critic), metrics
 
 

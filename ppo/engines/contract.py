@@ -1,81 +1,100 @@
-"""Generation: the Engine contract, and an engine on plain transformers.
+"""Generation: the contract that every engine keeps, and the choice of an engine.
 
-Token ids in, token ids out. `submit(i, prompt)` queues a prompt for slot i, `step()` returns the
-responses that are complete, `push_weights(actor_critic)` takes over the trainer's weights. What an
-engine samples depends on the seed that comes with the prompt alone, not on what else is in the
-batch. It knows nothing of templates, environments or rewards.
+Token ids go in and token ids come out. `submit(i, prompt, seed)` queues a prompt for slot i,
+`step()` returns the responses that are complete, and `push_weights(actor_critic)` takes over the
+trainer's weights. What an engine samples depends only on the prompt and on the seed that comes with
+it, not on what else is in the batch. It knows nothing of templates, environments or rewards.
 """
 
-import importlib
 import time
 from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
 
+from storage.named import find
+
 
 @dataclass(frozen=True)
 class Response:
-    """What was sampled for a prompt; what was sampled is what is trained on."""
+    """What was sampled for a prompt; exactly these ids are trained on."""
 
-    prompt: object  # as submitted, with .ids
-    ids: list[int]  # end-of-turn token included
+    prompt: object  # as it was submitted, with .ids
+    ids: list[int]  # sampled tokens, the end-of-turn token included
     logps: list[float]  # at the sampling temperature, over the full vocabulary
-    text: str
-    pieces: list[str]  # the text of each token; without the end-of-turn token's they make `text`
-    truncated: bool  # by the response limit
+    text: str  # without the end-of-turn token
+    pieces: list[str]  # text of each token; without the last one's they make up `text`
+    truncated: bool  # cut off by the response limit
 
     def action_token(self, action_at: int) -> int:
-        """The token in which the ACTION part begins; their number if there is none.
+        """Index of the token in which the ACTION part begins; len(ids) if there is none.
 
-        action_at: where in `text` its marker begins; the text's length if there is none
+        action_at: where in `text` its marker begins; len(text) if there is none
         """
         return action_token(self.pieces, self.text, action_at)
 
 
 class CannotRun(ValueError):
-    """This engine cannot run the model here; another one may."""
+    """This engine cannot run the model on this machine; another one may."""
 
 
 class Engine:
-    """temperature 0 is greedy. ends: ids that end a response.
+    """Base of the engines. A subclass takes these arguments and, by keyword, what it needs of the
+    settings in `make_engine`.
 
-    Subclasses take these four and, by keyword, what of `make_engine`'s settings they need.
+    ends: ids that end a response
+    response_limit: tokens after which a response is cut off
+    temperature: sampling temperature; 0 is greedy
     """
 
     def __init__(self, tokenizer, ends: set[int], response_limit: int, temperature: float):
         self.tokenizer, self.ends = tokenizer, ends
         self.response_limit, self.temperature = response_limit, temperature
         self.pieces: dict[int, str] = {}  # text of each token seen so far
-        self.totals = Counter()  # tokens and seconds since `stats` was last called
+        self.totals = Counter()  # tokens and seconds since the last call of `stats`
+
+    # ---- what a subclass defines ------------------------------------------------------------
+
+    def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
+        """Queue a prompt. A slot has one prompt at a time."""
+        raise NotImplementedError
+
+    def step(self) -> list[tuple[int, Response]]:
+        """Work on the queue; return (slot, response) of each response that is complete."""
+        raise NotImplementedError
+
+    def push_weights(self, actor_critic) -> None:
+        """Take over the actor's weights. No response may be under way."""
+        raise NotImplementedError
+
+    def sleep(self) -> None:
+        """Give memory back while the trainer computes; push_weights wakes the engine."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or being sampled."""
+        raise NotImplementedError
+
+    # ---- what a subclass uses ---------------------------------------------------------------
 
     def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
+        """Put the sampled ids and their log-probs into a Response, with their text."""
         ended = ids[-1] in self.ends
         said = ids[:-1] if ended else ids
         text = self.tokenizer.decode(said, skip_special_tokens=True)
         for token in set(ids) - self.pieces.keys():
             self.pieces[token] = self.tokenizer.decode([token])
         pieces = [self.pieces[token] for token in said]
-        if "".join(pieces) != text:
+        if "".join(pieces) != text:  # some tokenizers decode a token otherwise among its neighbours
             pieces = split_text(self.tokenizer, said)
         pieces += [self.pieces[token] for token in ids[len(said) :]]
         return Response(prompt, ids, logps, text, pieces, truncated=not ended)
 
-    def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
-        raise NotImplementedError
-
-    def step(self) -> list[tuple[int, Response]]:
-        raise NotImplementedError
-
-    def push_weights(self, actor_critic) -> None:
-        raise NotImplementedError
-
-    def sleep(self) -> None:
-        """Give memory back while the trainer computes; push_weights wakes the engine."""
-
     def account(self, began: float, responses, cached: int = 0) -> None:
-        """Add a step that began at `began` (time.perf_counter) to the totals.
+        """Add a step to the totals.
 
-        responses: what it completed; cached: prompt tokens of theirs that were not computed again
+        began: time.perf_counter() at its start
+        responses: the responses that it completed
+        cached: prompt tokens of these responses that came from the prefix cache
         """
         if not self.totals:
             self.started = began
@@ -86,11 +105,14 @@ class Engine:
         self.totals["sampled"] += sum(len(response.ids) for response in responses)
 
     def stats(self) -> dict[str, float]:
-        """Work since the last call, as "group/name". Rates are per second spent in `step`; idle is
-        the share of the time, from the first step to the last, that was spent elsewhere. What
-        depends on the clock is under time/: all the rest is the same in equal runs."""
+        """Figures of the work since the last call, as "group/name".
+
+        Rates are per second spent in `step`. Idle is the share of the time, from the first step to
+        the last, that was spent elsewhere. Figures that depend on the clock are under time/: all
+        others are the same in equal runs.
+        """
         totals, self.totals = self.totals, Counter()
-        if not totals:
+        if not totals["prompt"]:
             return {}
         span = self.stopped - self.started
         return {
@@ -101,53 +123,28 @@ class Engine:
             "time/engine": totals["seconds"],
         }
 
-    @property
-    def idle(self) -> bool:
-        """Nothing is queued or running."""
-        raise NotImplementedError
 
-
-def split_text(tokenizer, ids: list[int]) -> list[str]:
-    """The text of each token where that depends on its neighbours: tokens that are a part of a
-    character (the last of them has it), a space that only the first token of a text loses."""
-    text = lambda begin, end: tokenizer.decode(ids[begin:end], skip_special_tokens=True)
-    pieces, before, begin = [], 0, 0  # two places where characters begin
-    for end in range(1, len(ids) + 1):
-        known, now = text(before, begin), text(before, end)
-        whole = not now.endswith("\N{REPLACEMENT CHARACTER}")
-        pieces.append(now[len(known) :] if whole else "")
-        if whole:
-            before, begin = begin, end
-    return pieces
-
-
-def action_token(pieces: list[str], text: str, action_at: int) -> int:
-    """The token of a response in which its ACTION part begins; their number if there is none.
-
-    pieces: the text of each token, the end-of-turn token's too; action_at: a place in the text
-    """
-    if action_at >= len(text):
-        return len(pieces)
-    return sum(end <= action_at for end in accumulate(map(len, pieces)))
-
-
-ENGINES = {  # the one that is preferred first
+ENGINES = {  # --engine; the preferred one comes first
     "vllm": "ppo.engines.vllm:VLLMEngine",
     "transformers": "ppo.engines.lockstep:TransformersEngine",
 }
 
 
 def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
-    """`args.engine` of ENGINES; auto is the first that can run the model here, and says why others
-    cannot.
+    """Make the engine that --engine names; auto takes the first of ENGINES that can run the model.
 
-    CannotRun: this one, or none, can
+    slots: number of prompts that may be submitted at the same time
+    dtype: torch dtype of the weights that will be pushed
+    CannotRun: the named engine, or each of them, cannot run the model here
     """
     names = list(ENGINES) if args.engine == "auto" else [args.engine]
     for name in names:
         try:
             return _load(name)(
-                *(tokenizer, ends, args.response_limit, args.temperature),
+                tokenizer,
+                ends,
+                args.response_limit,
+                args.temperature,
                 model=args.model,
                 prompt_limit=args.prompt_limit,
                 dtype=str(dtype).removeprefix("torch."),
@@ -163,8 +160,36 @@ def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
 
 
 def _load(name: str) -> type[Engine]:
-    module, _, engine = ENGINES[name].partition(":")
     try:
-        return getattr(importlib.import_module(module), engine)
-    except ImportError as error:
-        raise CannotRun(f"--engine {name} cannot be imported: {error}") from error
+        return find("engine", name, ENGINES)
+    except ValueError as error:
+        if name not in ENGINES:
+            raise
+        raise CannotRun(f"--engine {name} cannot be imported: {error.__cause__}") from error
+
+
+def split_text(tokenizer, ids: list[int]) -> list[str]:
+    """Text that each token adds to the text before it.
+
+    A character may be made of several tokens: the last of them gets it. A word may lose the space
+    before it where it stands first, so a token is always decoded together with one before it.
+    """
+
+    def text(begin: int, end: int) -> str:
+        return tokenizer.decode(ids[begin:end], skip_special_tokens=True)
+
+    pieces, before, begin = [], 0, 0  # `before` and `begin` are places where characters begin
+    for end in range(1, len(ids) + 1):
+        known, now = text(before, begin), text(before, end)
+        whole = not now.endswith("\N{REPLACEMENT CHARACTER}")
+        pieces.append(now[len(known) :] if whole else "")
+        if whole:
+            before, begin = begin, end
+    return pieces
+
+
+def action_token(pieces: list[str], text: str, action_at: int) -> int:
+    """Index of the token that holds place `action_at` of the text; len(pieces) beyond its end."""
+    if action_at >= len(text):
+        return len(pieces)
+    return sum(end <= action_at for end in accumulate(map(len, pieces)))

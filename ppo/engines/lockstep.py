@@ -12,10 +12,12 @@ from ppo.model.decoder import precision
 
 
 class TransformersEngine(Engine):
-    """Lock-step batches through the trainer's own module: no copy of the weights.
+    """Runs all queued prompts to their ends at once, through the trainer's own module.
 
-    Prompts are padded on the left so that all rows grow at the same end; rows that are complete
-    leave the batch when they are half of it.
+    So there is no copy of the weights. Prompts are padded on the left, so that all rows grow at the
+    same end. Rows that are complete leave the batch when they are half of it.
+
+    sharded: whether ZeRO stage 3 shards the weights, which this engine cannot work with
     """
 
     def __init__(self, *args, sharded: bool = False, **others):
@@ -50,9 +52,9 @@ class TransformersEngine(Engine):
         return done
 
     def _generate(self, prompts: list[list[int]], rngs: list[np.random.Generator]):
-        """Sampled ids and log-probs per prompt, ragged."""
+        """Sample a response to each prompt. Returns ids and log-probs, both ragged lists."""
         out_ids, out_logps = [[] for _ in prompts], [[] for _ in prompts]
-        rows = list(range(len(prompts)))  # the prompt that each row of the batch belongs to
+        rows = list(range(len(prompts)))  # prompt that each row of the batch belongs to
         inputs, mask = _pad_left(prompts, self.lm.device)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self.lm.config)
@@ -91,10 +93,11 @@ def _pad_left(prompts: list[list[int]], device) -> tuple[Tensor, Tensor]:
 
 
 def sample(logits: Tensor, temperature: float, rngs: list[np.random.Generator]):
-    """One token per row of logits (B, V), by inverting the row's distribution function at a
-    uniform number of the row's own generator. Returns tokens and log-probs, both (B,).
+    """Sample one token per row of logits (B, V). Returns tokens and log-probs, both (B,).
 
-    Greedy (temperature 0) reports log-probs at temperature 1.
+    Each row's distribution function is inverted at a uniform number from the row's own generator,
+    so that a response does not depend on its neighbours. Greedy sampling (temperature 0) reports
+    log-probs at temperature 1.
     """
     logps = (logits.float() / (temperature or 1.0)).log_softmax(-1)
     if temperature == 0:

@@ -1,9 +1,9 @@
 """Generation by vLLM in this process: continuous batching, cached prefixes, weights in place.
 
-Requests are added and harvested one by one around vLLM's own step, token ids in and token ids out,
-so a response is handed over when it is complete, not when its batch is. The only file that imports
-vLLM; it was written for 0.25 to 0.32, and what differs between a CPU and CUDA stays in here.
-`make_engine` in ppo/engines/contract.py imports it when it is asked for.
+Requests are added and harvested one by one around vLLM's own step, as token ids, so a response is
+handed over when it is complete and not when its batch is. This is the only file that imports vLLM,
+and `make_engine` imports it on demand. It was written for vLLM 0.25 to 0.32. What differs between a
+CPU and CUDA stays in here.
 """
 
 import logging
@@ -19,16 +19,16 @@ import torch
 from transformers import AutoConfig
 
 from ppo.engines.contract import CannotRun, Engine, Response
-from ppo.run.checkpoint import RunError
+from ppo.errors import RunError
 
-# vLLM reads these when it is imported. The engine core must share the process: the weights are
-# pushed through it without a copy, and it is stepped from here.
+# vLLM reads these variables when it is imported. The engine core must share this process: weights
+# are pushed into it without a copy, and its steps are made from here.
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # it knows no seeds per request
+os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # it takes no seed per request
 if not torch.cuda.is_available():
-    # Log-probs would compile a C++ kernel first: seconds, for what takes microseconds as it is.
+    # Log-probs would first compile a C++ kernel: seconds for what takes microseconds without it.
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
 from vllm import LLM, SamplingParams  # noqa: E402
@@ -37,21 +37,22 @@ from vllm.platforms import current_platform  # noqa: E402
 from vllm.sampling_params import RequestOutputKind  # noqa: E402
 
 # Mean |log-prob difference| per token between engine and trainer that rounding explains, at
-# temperature 1. In bfloat16 that is more than one small update makes: it finds wrong weights, not
-# weights that are an update old.
+# temperature 1. The bfloat16 bound is above the effect of a small update: it detects wrong weights,
+# but not weights that are one update old.
 GAPS = {"float32": 1e-3, "bfloat16": 0.1}
 
 
 class VLLMEngine(Engine):
-    """One engine per process; where there are several ranks, build it after the process group.
+    """One engine per process. With several ranks it is built after the process group.
 
-    model: a Hugging Face directory or hub name, for its architecture: weights come by push_weights
+    model: a Hugging Face directory or hub name, read for its architecture; push_weights brings the
+        weights
     prompt_limit: tokens; a prompt and its response fit into prompt_limit + response_limit
-    dtype: of weights and activations, "float32" or "bfloat16"
+    dtype: dtype of weights and activations, "float32" or "bfloat16"
     gpu_memory_utilization: share of the GPU for weights and key-value cache
     max_num_seqs: responses that are sampled at the same time
     CannotRun: vLLM has no attention kernel for the model on this device
-    ValueError: vLLM did not start, for want of memory for instance
+    ValueError: vLLM does not start, for lack of memory for instance
     """
 
     def __init__(
@@ -80,25 +81,25 @@ class VLLMEngine(Engine):
             max_num_seqs=max_num_seqs,
             gpu_memory_utilization=gpu_memory_utilization,
             kv_cache_memory_bytes=None if self.cuda else cpu_cache(model, dtype, tokens),
-            # On a CPU no prompt is split over steps: vLLM would then wind its request's
-            # generator back, which generators there cannot do.
+            # On a CPU no prompt is split over steps: vLLM would wind the request's generator
+            # back for that, which a CPU generator cannot do.
             enable_chunked_prefill=self.cuda,
             max_num_batched_tokens=max(length, 8192),
             enforce_eager=not self.cuda,
             enable_sleep_mode=self.cuda,
             enable_prefix_caching=True,
-            block_size=None if self.cuda else 32,  # 128 would be more than a short prompt
-            logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
+            block_size=None if self.cuda else 32,  # the default, 128, exceeds short prompts
+            logprobs_mode="processed_logprobs",  # log-probs at the sampling temperature
             skip_tokenizer_init=True,
-            generation_config="vllm",  # the model's own would bring in top-p, top-k and ends
-            distributed_executor_backend="external_launcher" if ranks() > 1 else None,
+            generation_config="vllm",  # the model's own would set top-p, top-k and stop ids
+            distributed_executor_backend="external_launcher" if n_ranks() > 1 else None,
         )
-        # Engines of a process share rotary tables, which vLLM 0.25 spoils when the second reloads.
+        # Engines of one process share rotary tables; in vLLM 0.25 a second engine spoils them.
         rotary_embedding._ROPE_DICT.clear()
         with process_state():
             try:
                 self.llm = LLM(**settings)
-            except ValueError as error:  # the model, or more memory than there is
+            except ValueError as error:  # the model is not supported, or memory is short
                 raise ValueError(f"vLLM does not start: {' '.join(str(error).split())}") from error
 
     # ---- requests ---------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class VLLMEngine(Engine):
         self.running[self._add(prompt.ids, seed, self.response_limit)] = slot, prompt
 
     def step(self) -> list[tuple[int, Response]]:
-        """One step of vLLM: a token for each running request. Returns what it completed."""
+        """Make one step of vLLM: a token for each running request. Returns what it completed."""
         if self.idle:
             return []
         began, done, cached = time.perf_counter(), [], 0
@@ -124,7 +125,7 @@ class VLLMEngine(Engine):
         return done
 
     def stats(self) -> dict[str, float]:
-        """The totals, and the gap to the trainer's log-probs at the last push."""
+        """As `Engine.stats`, with the gap to the trainer's log-probs at the last push."""
         stats = super().stats()
         return stats and stats | {"engine/push_gap": self.push_gap}
 
@@ -134,9 +135,9 @@ class VLLMEngine(Engine):
             temperature=self.temperature,
             max_tokens=limit,
             seed=seed,
-            stop_token_ids=sorted(self.ends),  # the one that stops is kept in the response
-            ignore_eos=True,  # `ends` alone decides
-            logprobs=0,  # of the sampled token and no other
+            stop_token_ids=sorted(self.ends),  # the id that stops is kept in the response
+            ignore_eos=True,  # only stop_token_ids decide
+            logprobs=0,  # of the sampled token alone
             flat_logprobs=True,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -145,23 +146,23 @@ class VLLMEngine(Engine):
         return name
 
     def _step(self) -> list[tuple[str, object]]:
-        """(request, output) of those that are complete."""
+        """Step vLLM; returns (request, output) of the requests that are complete."""
         return [(out.request_id, out) for out in self.llm.llm_engine.step() if out.finished]
 
     # ---- weights ----------------------------------------------------------------------------
 
     @torch.no_grad()
     def push_weights(self, actor_critic) -> None:
-        """Stream the actor's parameters into the engine's, one at a time; wakes it if need be.
+        """Stream the actor's parameters into the engine's, one at a time; wakes a sleeping engine.
 
-        RunError: the engine does not speak for the new weights.
+        RunError: the engine's log-probs are not those of the new weights
         """
         assert self.idle, f"{len(self.running)} responses are still being sampled"
         self.wake("weights")
         dtype = getattr(torch, self.dtype)
         weights = ((name, weight.to(dtype)) for name, weight in actor_critic.weights())
-        # In one call: it packs fused layers when their last part has come. (On a CPU, vLLM's
-        # load_weights finds no weights to write to: they were replaced by packed ones.)
+        # All in one call, for vLLM packs a fused layer when its last part has come. (Its
+        # load_weights does not serve: on a CPU packed copies have replaced the weights.)
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if not self.cuda:
             self.llm.apply_model(_repack_head)
@@ -172,9 +173,9 @@ class VLLMEngine(Engine):
 
     @torch.no_grad()
     def check_weights(self, actor_critic) -> float:
-        """The mean |log-prob difference| to the trainer on a few sampled sequences.
+        """Mean |log-prob difference| per token to the trainer, on a few sampled sequences.
 
-        RunError: it is more than rounding explains.
+        RunError: it is larger than rounding explains
         """
         g = torch.Generator().manual_seed(0)
         prompts = torch.randint(actor_critic.lm.config.vocab_size, (4, 16), generator=g).tolist()
@@ -190,8 +191,8 @@ class VLLMEngine(Engine):
             ours = actor_critic(row, mask).logps.float().cpu()
             gaps.append((ours - torch.tensor(logps)).abs())
         gap = torch.cat(gaps).mean().item()
-        explained = GAPS[self.dtype] / min(1.0, self.temperature or 1.0)  # logits are divided by it
-        if not gap <= explained:  # nan as well
+        explained = GAPS[self.dtype] / min(1.0, self.temperature or 1.0)  # it divides the logits
+        if not gap <= explained:  # also where the gap is nan
             raise RunError(
                 f"vLLM does not hold the trainer's weights: their log-probs differ by {gap:.2g} "
                 f"per token, rounding explains {explained:g} in {self.dtype}; the checkpoints are "
@@ -200,14 +201,14 @@ class VLLMEngine(Engine):
         return gap
 
     def sleep(self) -> None:
-        """CUDA: give weights and key-value cache back while the trainer computes; a push wakes."""
+        """On CUDA, give weights and key-value cache back until the next push."""
         assert self.idle, f"{len(self.running)} responses are still being sampled"
         if self.cuda and not self.asleep:
             self.llm.sleep(level=2)
             self.asleep = True
 
     def wake(self, part: str) -> None:
-        """part: "weights", then, when these are filled again, "kv_cache"."""
+        """Take memory back. part: "weights" first, and "kv_cache" when these are filled again."""
         if self.asleep:
             self.llm.wake_up(tags=[part])
             self.asleep = part != "kv_cache"
@@ -219,7 +220,7 @@ def _sampled(output) -> tuple[list[int], list[float]]:
 
 
 def _repack_head(model) -> None:
-    """CPU linears work on packed copies, and vLLM 0.32 forgets that of an lm_head which is tied."""
+    """On a CPU linear layers use packed copies; vLLM 0.32 does not renew that of a tied lm_head."""
     if hasattr(model.lm_head, "cpu_linear"):
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
@@ -227,16 +228,14 @@ def _repack_head(model) -> None:
 
 
 def cpu_cache(model: str, dtype: str, tokens: int) -> int:
-    """Bytes of keys and values; vLLM itself would take most of the memory, and touch all of it.
+    """Bytes of keys and values for so many tokens. By itself vLLM would claim most of the memory.
 
-    CannotRun: no kernel for heads of this size; vLLM would say so when the first request runs.
+    CannotRun: vLLM has no kernel for this head size; it would fail at the first request only
     """
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    config, sizes = (
-        AutoConfig.from_pretrained(model),
-        CPUAttentionBackend.get_supported_head_sizes(),
-    )
+    config = AutoConfig.from_pretrained(model)
+    sizes = CPUAttentionBackend.get_supported_head_sizes()
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if size not in sizes:
         raise CannotRun(
@@ -247,14 +246,14 @@ def cpu_cache(model: str, dtype: str, tokens: int) -> int:
     return tokens * per_token * getattr(torch, dtype).itemsize
 
 
-def ranks() -> int:
+def n_ranks() -> int:
     initialised = torch.distributed.is_available() and torch.distributed.is_initialized()
     return torch.distributed.get_world_size() if initialised else 1
 
 
 @contextmanager
 def process_state():
-    """LLM() reseeds every global generator, disarms torch.set_num_threads on a CPU, and warns."""
+    """Undo what LLM() does to the process: it reseeds all generators and replaces a function."""
     states, threads = (random.getstate(), np.random.get_state()), torch.set_num_threads
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     logging.disable(logging.WARNING)

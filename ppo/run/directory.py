@@ -1,6 +1,6 @@
 """The run directory: its name, args.json, and the logs, which a resumed run cuts back.
 
-What the logs hold is written by `ppo.run.logger`, checkpoints/ and model/ by `ppo.run.checkpoint`.
+`ppo.run.logger` writes the logs, `ppo.run.checkpoint` writes checkpoints/ and model/.
 """
 
 import argparse
@@ -16,12 +16,12 @@ import torch
 
 from storage.ranks import Ranks
 
-LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl, cut back by a resume
+LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl files
 PACKAGES = ("transformers", "gymnasium", "minigrid", "crafter", "numpy", "vllm")
 
 
 def choose_run_dir(args: argparse.Namespace, ranks: Ranks) -> Path:
-    """--run-dir or a new name; ValueError if it holds something and is not resumed."""
+    """Return --run-dir, or a new name. ValueError: the directory is in use and not resumed."""
     name = f"{args.env_name.replace(':', '.')}-{time.strftime('%Y%m%d-%H%M%S')}"
     run = ranks.first(args.run_dir or Path("runs") / name)
     if args.resume is None and run.exists() and (not run.is_dir() or any(run.iterdir())):
@@ -32,10 +32,13 @@ def choose_run_dir(args: argparse.Namespace, ranks: Ranks) -> Path:
 
 
 def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks: Ranks) -> None:
-    """Create the directory and write args.json, on the first rank; of a resumed run, cut the logs
-    back to where they were at its checkpoint (None: it has none yet). ValueError: it cannot be
-    written, or a log is shorter than it was, and then nothing is cut."""
-    ranks.wait()  # until all have seen what was there
+    """Create the directory and write args.json. A resumed run's logs are cut back, too.
+
+    saved: the checkpoint that a resumed run goes on from, with the length of each log at that time
+    ValueError: the directory cannot be written, or a log is shorter than it was at the checkpoint;
+        then nothing is cut
+    """
+    ranks.wait()  # all ranks have looked at the directory before rank 0 changes it
     if ranks.rank:
         return
     if args.resume and not args.eval_only:
@@ -50,7 +53,7 @@ def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks
 
 
 def describe_run(args: argparse.Namespace) -> dict:
-    # torch says what it was built for, too, which its package's version leaves out
+    # torch.__version__ also names the build, which the version of its package leaves out.
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for package in PACKAGES:
         try:
@@ -61,7 +64,7 @@ def describe_run(args: argparse.Namespace) -> dict:
 
 
 def git_commit() -> str | None:
-    """Of this code, with -dirty where it was edited since; None outside a checkout."""
+    """The commit of this code, with -dirty if it was edited since; None outside a checkout."""
     words = "describe --always --dirty --abbrev=40 --exclude=*".split()
     try:
         git = subprocess.run(

@@ -1,8 +1,7 @@
-"""What a run tells: metrics.jsonl, eval.jsonl (eval.md: the same to read), TensorBoard, one line
-per update, a progress bar.
+"""What a run tells: metrics.jsonl, eval.jsonl, warmup.jsonl, TensorBoard, lines and a progress bar.
 
-Metrics are one flat dict of floats named "group/name"; None (no episode ended yet, say) is null in
-the JSON and left out of TensorBoard.
+Metrics are one flat dict of floats named "group/name". A figure that does not exist (no episode has
+ended yet, say) is None: null in the JSON, and absent from TensorBoard.
 """
 
 import atexit
@@ -16,62 +15,60 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from ppo.reports.evaluations import write_eval_table
-from ppo.reports.zero_shot import write_check
+from ppo.errors import RunError
 from ppo.run.turns import write_rows, write_turns
+from storage.figures import batch_figures
 from storage.ranks import ALONE, Ranks
+
+MAX_SKIPPED_STEPS = 10  # optimizer steps without finite numbers that a run survives
+HEADER = (
+    "n_env e_len num_updates minibatch ppo_epoch lr critic_lr critic_layers w_epoch w_iter "
+    "memory_length prompt_limit response_limit value_clip seed"
+).split()
 
 
 class Logger:
-    """first, last: the updates that this process will run, for the bar and its ETA. Of many ranks
-    the first one writes: what all know, and its own times and engine."""
+    """Writes the files and lines of a run. Only rank 0 writes; the times are its own.
 
-    def __init__(self, run_dir: Path, first: int, last: int, ranks: Ranks = ALONE):
+    first: the update that this process begins with, for the progress bar
+    """
+
+    def __init__(self, args, run_dir: Path, first: int, tokenizer, ranks: Ranks = ALONE):
+        self.args, self.tokenizer = args, tokenizer
         self.run_dir, self.ranks = run_dir, ranks
         self.leads = ranks.rank == 0
         if self.leads:
-            # purge: a resumed run writes these updates again; flushed when the process ends
+            # purge: a resumed run writes these updates again. Flushed when the process ends.
             self.board = SummaryWriter(run_dir, purge_step=first or None)
             atexit.register(self.board.close)
         quiet = not (self.leads and sys.stderr.isatty())
-        self.bar = tqdm(total=last, initial=first, unit="update", disable=quiet, leave=False)
+        self.bar = tqdm(
+            total=args.num_updates, initial=first, unit="update", disable=quiet, leave=False
+        )
+
+    # ---- lines ------------------------------------------------------------------------------
 
     def say(self, line: str) -> None:
         self.bar.write(line, file=sys.stdout)
         sys.stdout.flush()
 
-    def write(self, update: int, metrics: dict[str, float | None]) -> None:
-        """One training update."""
-        self._record("metrics.jsonl", update, metrics)
-        self.bar.update()
-        shown = lambda name, form="{:.2f}": (
-            form.format(metrics[name]) if metrics.get(name) is not None else "-"
-        )
-        self.say(
-            f"update {update + 1:4d}/{self.bar.total}  "
-            f"success {shown('rollout/success')}  return {shown('rollout/return')}  "
-            f"length {shown('rollout/episode_len', '{:.0f}')}  "
-            f"valid {shown('rollout/valid_action')}  "
-            f"kl {shown('kl/ref', '{:.4f}')}  ev {shown('ppo/explained_variance')}  "
-            f"grad {shown('ppo/grad_norm')}  {shown('time/total', '{:.1f}')} s"
-        )
+    def describe(self, actor_critic, engine) -> None:
+        """Say what this run is, before it starts."""
+        args, count = self.args, sum(p.numel() for p in actor_critic.parameters()) / 1e6
+        size = f"{count:.2f} M parameters with the critic"
+        self.say(f"{args.env_name}, {args.model} ({size}), {self.run_dir}")
+        values = "  ".join(f"{name} {getattr(args, name)}" for name in HEADER)
+        self.say(f"  {values}  engine {type(engine).__name__}  ranks {self.ranks.size}")
 
-    def evaluation(self, update: int, summary: dict[str, float]) -> None:
-        self._record("eval.jsonl", update, summary, "eval/")
-        if self.leads:
-            write_eval_table(self.run_dir)
-        self.say(
-            f"eval after {update} updates: success {summary['eval/success']:.3f} "
-            f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
-            f"return {summary['eval/return']:.3f} +- {summary['eval/return_stderr']:.3f}  "
-            f"length {summary['eval/episode_len']:.1f}  ({summary['eval/episodes']} episodes, "
-            f"{summary['time/eval']:.0f} s)"
-        )
+    def goodbye(self, stop) -> None:
+        """Say where the model is, or how a run that was stopped goes on."""
+        if stop.asked and not self.args.eval_only:
+            again = f"python main.py --resume {self.run_dir}"
+            self.say(f"{stop.asked.name}: saved; go on with: {again}")
+        elif not self.args.eval_only:
+            self.say(f"trained model: {self.run_dir / 'model'}")
 
-    def zero_shot(self, transcript, title: str) -> None:
-        """What the model says: in full in zero_shot.md."""
-        if self.leads:
-            self.say(write_check(self.run_dir, transcript, title))
+    # ---- phases of the run ------------------------------------------------------------------
 
     def warmup(self, metrics: dict[str, float]) -> None:
         self._record("warmup.jsonl", 0, metrics, "warmup/")
@@ -81,28 +78,68 @@ class Logger:
             f"({metrics['time/total']:.0f} s)"
         )
 
-    def faults(self, update: int, faults: list[dict]) -> int:
-        """What went wrong in environments, on all ranks: a line each, the rest in faults.jsonl.
-        Empties the list, returns how many there were."""
-        everywhere = self.ranks.gather(list(faults))
-        faults.clear()
-        for fault in everywhere if self.leads else []:
+    def write(self, update: int, rollouts, envs, figures: dict[str, float | None]) -> None:
+        """Record one training update: its metrics, and the turns of the first environments."""
+        metrics = batch_figures(rollouts) | figures
+        metrics["rollout/env_faults"] = self._faults(update, envs)
+        metrics["turns"] = (update + 1) * rollouts.e_len * rollouts.n_env
+        self._record("metrics.jsonl", update, metrics)
+        if self.leads:
+            write_turns(self.run_dir, update, rollouts, self.tokenizer, self.args.log_envs)
+        self.bar.update()
+
+        def shown(name: str, form: str = ".2f") -> str:
+            return format(metrics[name], form) if metrics.get(name) is not None else "-"
+
+        self.say(
+            f"update {update + 1:4d}/{self.bar.total}  "
+            f"success {shown('rollout/success')}  return {shown('rollout/return')}  "
+            f"length {shown('rollout/episode_len', '.0f')}  "
+            f"valid {shown('rollout/valid_action')}  "
+            f"kl {shown('kl/ref', '.4f')}  ev {shown('ppo/explained_variance')}  "
+            f"grad {shown('ppo/grad_norm')}  {shown('time/total', '.1f')} s"
+        )
+
+    def evaluation(self, update: int, summary: dict[str, float], envs) -> None:
+        """Record an evaluation of the policy after `update` updates."""
+        self._faults(update, envs)
+        self._record("eval.jsonl", update, summary, "eval/")
+        self.say(
+            f"eval after {update} updates: success {summary['eval/success']:.3f} "
+            f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
+            f"return {summary['eval/return']:.3f} +- {summary['eval/return_stderr']:.3f}  "
+            f"length {summary['eval/episode_len']:.1f}  ({summary['eval/episodes']} episodes, "
+            f"{summary['time/eval']:.0f} s)"
+        )
+
+    def check_finite(self, update: int, rollouts, agent) -> None:
+        """RunError: the numbers of too many steps broke down; the last such turns are written."""
+        if agent.skipped_steps > MAX_SKIPPED_STEPS:
+            report = self.run_dir / "non_finite.jsonl"
+            if self.leads:
+                write_rows(report, update, rollouts, self.tokenizer, agent.skipped_rows)
+            raise RunError(
+                f"{agent.skipped_steps} optimizer steps had a loss or gradient that is not finite; "
+                f"the turns of the last are in {report}, and the checkpoints are whole"
+            )
+
+    # ---- files ------------------------------------------------------------------------------
+
+    def _faults(self, update: int, envs) -> int:
+        """Tell what went wrong in the environments of all ranks, empty the list, return its length.
+
+        Each fault gets a line on the terminal; faults.jsonl has the tracebacks.
+        """
+        faults = self.ranks.gather(list(envs.faults))
+        envs.faults.clear()
+        for fault in faults if self.leads else []:
             self.say(f"environment {fault['env']} lost its episode: {fault['error']}")
             with open(self.run_dir / "faults.jsonl", "a") as out:
                 out.write(json.dumps({"update": update} | fault) + "\n")
-        return len(everywhere)
-
-    def rows(self, path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
-        """Some turns of a batch, in a file of their own."""
-        if self.leads:
-            write_rows(path, update, rollouts, tokenizer, rows)
-
-    def turns(self, update: int, rollouts, tokenizer, n_envs: int) -> None:
-        """The turns of the first environments, in trajectories.jsonl."""
-        if self.leads:
-            write_turns(self.run_dir, update, rollouts, tokenizer, n_envs)
+        return len(faults)
 
     def _record(self, file: str, update: int, metrics: dict, board_group: str = "") -> None:
+        """Append a line to `file`; TensorBoard gets the metrics whose names begin so."""
         if not self.leads:
             return
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
@@ -114,7 +151,7 @@ class Logger:
 
 
 class Timer:
-    """`with timer("collect"): ...` adds to time/collect; `lap()` returns the dict and restarts."""
+    """`with timer("collect"): ...` adds to time/collect; `lap()` returns all times and restarts."""
 
     def __init__(self):
         self.started, self.times = time.perf_counter(), {}

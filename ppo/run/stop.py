@@ -1,4 +1,4 @@
-"""Signals: a run that is asked to end finishes its phase, saves, and says how to go on."""
+"""Signals: a run that is asked to end finishes its phase, saves, and says how it goes on."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from storage.ranks import ALONE, Ranks
 
 
 class Stop:
-    """SIGTERM and SIGINT ask the loop to save and end (`asked`); a second SIGINT ends it."""
+    """SIGTERM and SIGINT ask the loop to save and to end (`asked`). A second SIGINT kills it."""
 
     def __init__(self, ranks: Ranks = ALONE):
         self.asked, self.ranks = None, ranks
@@ -19,16 +19,16 @@ class Stop:
         self.asked = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         said = f"{self.asked.name}: this phase is finished, then all is saved; Ctrl-C exits at once"
-        os.write(2, f"\n{said}\n".encode())  # the loop may be in the middle of a print
+        os.write(2, f"\n{said}\n".encode())  # os.write, for the loop may be inside a print
 
     def now(self) -> bool:
-        """Whether a rank was asked; `asked` then is the signal on all of them."""
+        """Whether any rank was asked to end; `asked` is then the same signal on all ranks."""
         asked = [signal for signal in self.ranks.gather([self.asked]) if signal]
         self.asked = asked[0] if asked else None
         return self.asked is not None
 
     def close(self) -> int:
-        """Give the signals back; returns the exit code of a run that they ended or did not."""
+        """Restore the handlers from before. Returns 128 + the signal that ended the run, or 0."""
         for number, handler in self.before.items():
             signal.signal(number, handler)
         return 128 + self.asked if self.asked else 0

@@ -2,7 +2,7 @@
 
 `trajectories.jsonl` is what a researcher reads to see what the model says: the prompt's text, the
 response token by token with its log-prob, value, advantage and KL, and what the environment did.
-`python -m ppo.run.turns RUN` makes one HTML file of it: see `ppo.reports.viewer`.
+`python -m ppo.reports.viewer RUN` shows it.
 """
 
 import json
@@ -17,7 +17,7 @@ def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None
 
 
 def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
-    """Row t * N + n is turn t of environment n."""
+    """Append the turns of `rows` to a file; row t * N + n is turn t of environment n."""
     with open(path, "a") as out:
         for t, n in (divmod(row, rollouts.n_env) for row in rows):
             turn = update * rollouts.e_len + t

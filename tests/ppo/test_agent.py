@@ -13,7 +13,6 @@ from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty
 from ppo.model.actor_critic import ActorCritic, Reference
-from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
 ESTIMATOR = partial(
@@ -40,7 +39,7 @@ def make_actor_critic(lm=None, k=1, **options) -> ActorCritic:
 
 def score(rollouts, actor_critic) -> RolloutStorage:
     rollouts.score(actor_critic, Reference(actor_critic.lm, 1.0))
-    rollouts.penalise_kl(KLPenalty(0.001, "k1", None, 1))
+    rollouts.penalise_kl(KLPenalty(0.001, "k1", None))
     rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=False)
     return rollouts
 
@@ -56,7 +55,7 @@ def gradient_of(agent, rollouts, rows) -> dict[str, torch.Tensor]:
 def two_turns(actor_critic, *responses) -> RolloutStorage:
     """One turn in each of two environments, scored; advantages and returns are set by the test."""
     responses = responses or ([5], [6, 7, 8])
-    rollouts = RolloutStorage(1, 2, 10**6, Episodes(2))
+    rollouts = RolloutStorage(1, 2, 10**6)
     for n, ids in enumerate(responses):
         prompt, pieces = FakePrompt([9, 10, 11 + n]), ["x"] * len(ids)
         rollouts.act(n, Response(prompt, ids, [-1.0] * len(ids), "".join(pieces), pieces, False))
@@ -356,16 +355,19 @@ def test_the_shuffle_follows_its_generator():
 
 
 def test_the_schedule_scales_both_learning_rates():
-    agent = make_agent(make_actor_critic(), lr=0.4, critic_lr=0.8)
+    agent = make_agent(make_actor_critic(), lr=0.4, critic_lr=0.8, lr_schedule="linear")
     rates = lambda: [group["lr"] for group in agent.optimizer.param_groups]
-    agent.scale_lr(0.5)
+    agent.schedule_lr(0.5)
     assert rates() == [0.2, 0.4]
-    agent.scale_lr(0.25)  # of the base, not of what is left
+    agent.schedule_lr(0.75)  # a quarter of the base rates, not of the rates now
     assert rates() == [0.1, 0.2]
     agent.begin_warm_up(0.7)
     assert rates() == [0.0, 0.7]
     agent.end_warm_up()
     assert rates() == [0.4, 0.8]
+    constant = make_agent(make_actor_critic(), lr=0.4, critic_lr=0.8)
+    constant.schedule_lr(0.5)
+    assert constant.optimizer.param_groups[0]["lr"] == 0.4
 
 
 def test_every_parameter_has_one_learning_rate():

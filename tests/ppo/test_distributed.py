@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -122,7 +121,7 @@ def test_what_ranks_cannot_share():
     class Two(Ranks):
         size = 2
 
-    check = lambda **args: check_shares(SimpleNamespace(**args), Two())
+    check = lambda **sizes: check_shares(**sizes, ranks=Two())
     check(n_env=4, minibatch=2)
     with pytest.raises(ValueError, match="--n-env 3 does not divide among 2 ranks"):
         check(n_env=3, minibatch=4)

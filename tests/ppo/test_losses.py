@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from ppo.kl import ESTIMATORS, KLPenalty
+from ppo.kl import HORIZON, KL_ESTIMATES, KLPenalty
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
 
 
@@ -57,24 +57,27 @@ def test_explained_variance():
 def test_kl_estimators_by_hand():
     # pi = .5, pi_0 = .25: log ratio = log 2
     at = (torch.tensor(0.5).log(), torch.tensor(0.25).log())
-    assert ESTIMATORS["k1"](*at).item() == pytest.approx(math.log(2))
-    assert ESTIMATORS["k2"](*at).item() == pytest.approx(math.log(2) ** 2 / 2)
-    assert ESTIMATORS["k3"](*at).item() == pytest.approx(0.5 - 1 + math.log(2))
+    assert KL_ESTIMATES["k1"](*at).item() == pytest.approx(math.log(2))
+    assert KL_ESTIMATES["k2"](*at).item() == pytest.approx(math.log(2) ** 2 / 2)
+    assert KL_ESTIMATES["k3"](*at).item() == pytest.approx(0.5 - 1 + math.log(2))
 
 
 def test_k1_and_k3_estimate_the_same_divergence():
     p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.3, 0.3, 0.4])
     exact = (p * (p / q).log()).sum()
     for name in ("k1", "k3"):
-        assert_close((p * ESTIMATORS[name](p.log(), q.log())).sum(), exact)
+        assert_close((p * KL_ESTIMATES[name](p.log(), q.log())).sum(), exact)
 
 
 def test_the_adaptive_coefficient_follows_its_target():
-    kl = KLPenalty(0.1, "k1", target=0.02, horizon=1000)
-    kl.update(0.022, n_turns=100)  # 10 % above: .1 * (1 + .1 * .1)
+    kl = KLPenalty(0.1, "k1", target=0.02)
+    assert HORIZON == 10_000
+    kl.update(0.022, n_turns=1000)  # 10 % above: .1 * (1 + .1 * .1)
     assert kl.coef == pytest.approx(0.101)
-    kl.update(1.0, n_turns=100)  # far above: the error is cut at .2
+    kl.update(1.0, n_turns=1000)  # far above: the error is cut at .2
     assert kl.coef == pytest.approx(0.101 * 1.02)
-    fixed = KLPenalty(0.1, "k1", target=None, horizon=1000)
+    kl.update(0.0, n_turns=90_000)  # far below, and a batch longer than the horizon: .8, not -.8
+    assert kl.coef == pytest.approx(0.101 * 1.02 * 0.8)
+    fixed = KLPenalty(0.1, "k1", target=None)
     fixed.update(1.0, n_turns=100)
     assert fixed.coef == 0.1

@@ -13,7 +13,6 @@ from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.model.actor_critic import ActorCritic
 from ppo.warmup import warm_up_critic
-from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
 ESTIMATOR = partial(
@@ -121,7 +120,7 @@ def standing_agent():
 
 def storage_of(turns: dict[int, list], E: int) -> RolloutStorage:
     """turns: for each environment E pairs (V of the first token x 10, what its Step holds)."""
-    rollouts = RolloutStorage(E, len(turns), 10**6, Episodes(len(turns)))
+    rollouts = RolloutStorage(E, len(turns), 10**6)
     for n, played in turns.items():
         for last_id, step in played:
             rollouts.act(n, Response(FakePrompt([1, last_id]), [5], [-1.0], "x", ["x"], False))

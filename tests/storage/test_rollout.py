@@ -15,7 +15,7 @@ from ppo.advantages import dual_discount_gae
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty
 from ppo.model.actor_critic import ActorCritic, Reference, Scores
-from storage.episodes import Episodes
+from storage.figures import batch_figures
 from storage.rollout import RolloutStorage
 
 DISCOUNTS = dict(gamma_step=0.9, lam_step=0.5, gamma_token=1.0, lam_token=1.0)
@@ -54,7 +54,7 @@ def play(rollouts, n, response, limit=None, **step):
 
 def two_by_two(**options) -> RolloutStorage:
     """Environment 0 goes on, then terminates; environment 1 meets a time limit, then goes on."""
-    rollouts = RolloutStorage(2, 2, 10**6, Episodes(2), **options)
+    rollouts = RolloutStorage(2, 2, 10**6, **options)
     play(rollouts, 0, answer([1, 2], [5, 6, 7]), reward=0.5)
     play(rollouts, 1, answer([9], [5]), truncated=True, limit=[1, 1, 6])
     play(rollouts, 0, answer([1, 3], [8]), reward=1.0, terminated=True)
@@ -75,7 +75,7 @@ def scored(rollouts=None) -> RolloutStorage:
 
 
 def test_each_environment_has_its_own_pace():
-    rollouts = RolloutStorage(2, 2, 10**6, Episodes(2))
+    rollouts = RolloutStorage(2, 2, 10**6)
     play(rollouts, 1, answer([1], [2]), reward=1.0)
     play(rollouts, 1, answer([1], [3]), reward=2.0)
     assert not rollouts.wants(1) and rollouts.wants(0)
@@ -98,7 +98,7 @@ def test_a_turn_too_many_is_refused():
 
 
 def test_a_batch_that_is_not_complete_is_not_scored():
-    rollouts = RolloutStorage(2, 1, 10**6, Episodes(1))
+    rollouts = RolloutStorage(2, 1, 10**6)
     play(rollouts, 0, answer([1], [2]))
     with pytest.raises(AssertionError, match=r"turns per environment \[1\], not 2"):
         rollouts.join()
@@ -212,7 +212,7 @@ def test_next_values_with_proper_time_limits():
     ],
 )
 def test_a_time_limit_in_the_last_turn_of_the_batch(terminated, proper, expected):
-    rollouts = RolloutStorage(1, 1, 10**6, Episodes(1))
+    rollouts = RolloutStorage(1, 1, 10**6)
     play(rollouts, 0, answer([1], [2]), terminated=terminated, truncated=True, limit=[6])
     rollouts.finish(0, FakePrompt([4]))
     scored(rollouts).compute_returns(ESTIMATOR, proper)
@@ -238,7 +238,7 @@ def test_returns_by_hand(proper, at_limit):
 def test_the_kl_penalty_by_hand():
     # k1 = -i / 200 for tokens 5 6 7, 5, 8, 3 4; beta = .1 adds .0005 i
     rollouts = scored()
-    rollouts.penalise_kl(KLPenalty(0.1, "k1", target=None, horizon=1))
+    rollouts.penalise_kl(KLPenalty(0.1, "k1", target=None))
     rewards = [
         [[0.0025, 0.003, 0.5035], [0.0025, 0, 0]],
         [[1.004, 0, 0], [0.0015, 0.252, 0]],
@@ -250,13 +250,13 @@ def test_the_kl_penalty_by_hand():
 
 
 def test_figures_of_a_batch_by_hand():
-    rollouts = RolloutStorage(2, 1, 10**6, Episodes(1))
+    rollouts = RolloutStorage(2, 1, 10**6)
     # the engine said -.07 and -.10 where the trainer says -.05 and -.06, then -.08 as the trainer
     first = answer([1, 2], [5, 6], [-0.07, -0.10], truncated=True)
     play(rollouts, 0, first, reward=0.5, valid=False)
     play(rollouts, 0, answer([1, 2, 3], [8], [-0.08], overflow=True), reward=1.0)
     rollouts.finish(0, FakePrompt([4]))
-    metrics = scored(rollouts).metrics()
+    metrics = batch_figures(scored(rollouts))
     assert metrics["rollout/valid_action"] == 0.5
     assert metrics["rollout/reward"] == 0.75
     assert metrics["rollout/response_tokens"] == 1.5
@@ -277,7 +277,7 @@ kl/ref_action engine/logp_gap_mean engine/logp_gap_p99"""
 
 
 def test_the_keys_that_tools_rely_on():
-    assert set(KEYS.split()) <= scored().metrics().keys()
+    assert set(KEYS.split()) <= batch_figures(scored()).keys()
 
 
 # the tokens of a response, where the ACTION marker begins in it, ids before it, ids from it on
@@ -298,10 +298,10 @@ def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action)
     ids = [5, 6, 7, 8, 9]
     text = "".join(pieces[:-1])  # special tokens are no part of the text
     response = Response(FakePrompt([1]), ids, [-1.0] * 5, text, pieces, False)
-    rollouts = RolloutStorage(1, 1, 10**6, Episodes(1))
+    rollouts = RolloutStorage(1, 1, 10**6)
     play(rollouts, 0, response, action_at=action_at)
     rollouts.finish(0, FakePrompt([4]))
-    metrics = scored(rollouts).metrics()
+    metrics = batch_figures(scored(rollouts))
     for name, part in (("kl/ref_think", think), ("kl/ref_action", action)):
         # k1 = -i / 200; None where there is no such token
         expected = pytest.approx(-sum(part) / len(part) / 200) if part else None
@@ -309,7 +309,7 @@ def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action)
 
 
 def test_success_is_that_of_finished_episodes():
-    rollouts = RolloutStorage(4, 2, 10**6, Episodes(2))
+    rollouts = RolloutStorage(4, 2, 10**6)
     assert rollouts.episodes.means()["success"] is None  # none has ended
     turn = lambda n, **step: play(rollouts, n, answer([1], [2]), **step)
     # environment 0: two turns to success, then two of an episode that goes on (and is not counted)
@@ -326,7 +326,7 @@ def test_success_is_that_of_finished_episodes():
     for n in range(2):
         rollouts.finish(n, FakePrompt([1]))
     rollouts.join()
-    metrics = scored(rollouts).metrics()
+    metrics = batch_figures(scored(rollouts))
     assert metrics["rollout/success"] == pytest.approx(1 / 3)
     assert metrics["rollout/return"] == pytest.approx((0.9 + 0.5 + 0.6) / 3)
     assert metrics["rollout/episode_len"] == pytest.approx((2 + 1 + 3) / 3)
@@ -334,11 +334,11 @@ def test_success_is_that_of_finished_episodes():
 
 
 def test_an_episode_goes_on_from_batch_to_batch():
-    rollouts = RolloutStorage(1, 1, 10**6, Episodes(1))
+    rollouts = RolloutStorage(1, 1, 10**6)
     for reward, terminated in ((0.5, False), (0.25, True)):
         play(rollouts, 0, answer([1], [2]), reward=reward, terminated=terminated, success=True)
         rollouts.finish(0, FakePrompt([1]))
         rollouts.join()
-        metrics = scored(rollouts).metrics()
+        metrics = batch_figures(scored(rollouts))
         rollouts.after_update()
     assert metrics["rollout/return"] == 0.75 and metrics["rollout/episode_len"] == 2

@@ -23,7 +23,6 @@ from ppo.engines.contract import make_engine
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.run.checkpoint import RunError
-from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
 if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip
@@ -255,7 +254,7 @@ def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool
     memories = [memory.make("window", 0) for _ in seeds]
     for mem, first in zip(memories, envs.reset(), strict=True):
         mem.reset(first)
-    rollouts, order = RolloutStorage(4, 3, 4096, Episodes(3)), []
+    rollouts, order = RolloutStorage(4, 3, 4096), []
 
     def insert(n, step):
         RolloutStorage.insert(rollouts, n, step)

@@ -21,15 +21,16 @@ from transformers import AutoModelForCausalLM
 
 import main
 from arguments import TINY, get_args
+from ppo.errors import RunError
 from ppo.model.actor_critic import ActorCritic
 from ppo.optimizer import Stepper
-from ppo.run.checkpoint import RunError, checkpoints, damaged, load_checkpoint, save_checkpoint
+from ppo.run.checkpoint import checkpoints, damaged, load_checkpoint, save_checkpoint
 from storage.ranks import ALONE
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = """--n-env 2 --e-len 2 --num-updates 4 --minibatch 4 --w-epoch 1 --w-iter 1 --w-fraction 1
 --lr 0.01 --critic-lr 0.01 --response-limit 6 --prompt-limit 8192 --save-interval 1
---eval-interval 2 --eval-episodes 2 --max-episode-steps 3 --keep-checkpoints 9
+--eval-interval 2 --eval-episodes 2 --max-episode-steps 3
 --engine transformers"""
 LOGS = ("metrics.jsonl", "eval.jsonl", "warmup.jsonl", "trajectories.jsonl")
 
@@ -59,6 +60,13 @@ def forget_since(run: Path, update: int) -> None:
         if path.name > f"update-{update:06d}":
             shutil.rmtree(path)
     shutil.rmtree(run / "model")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_checkpoints_are_kept():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ppo.run.checkpoint.KEPT", 9)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -240,8 +248,9 @@ def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
     """One minibatch of 4 turns an update, all of them nan: one may be, the second is too many."""
     nans = lambda logps, old_logps, *rest: (logps * float("nan"), logps != logps)
     monkeypatch.setattr("ppo.agent.policy_loss", nans)
+    monkeypatch.setattr("ppo.run.logger.MAX_SKIPPED_STEPS", 1)
     run = tmp_path / "run"
-    flags = f"--env-name toy --model {model_dir} --run-dir {run} --max-skipped-steps 1"
+    flags = f"--env-name toy --model {model_dir} --run-dir {run}"
     assert main.program([*SMALL.split(), *flags.split()]) == 1
     out, err = capsys.readouterr()
     assert "2 optimizer steps had a loss or gradient that is not finite" in err
