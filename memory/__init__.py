@@ -1,8 +1,8 @@
-"""Which of the past turns the prompt of a turn shows.
+"""A memory decides which of the past turns the prompt of a turn shows.
 
-A memory has `reset(observation)`, `update(step)` and `messages()`. It knows chat messages and
-nothing of tokens (those are made in `memory.chat`) or of any particular environment. A new one is
-one file and one line here, or `--memory module:Class`, constructed with the memory length.
+It has `reset(observation)`, `update(step)` and `messages()`. It knows chat messages, but neither
+tokens (`memory.chat` makes those) nor any particular environment. A new memory takes one file and
+one line in MEMORIES, or `--memory module:Class`; it is constructed with the memory length.
 """
 
 from storage.named import find
@@ -30,7 +30,11 @@ def make_memories(args, pasts: list[tuple]) -> list:
 
 
 def make(name: str, length: int):
-    """The memory `name` (a key of MEMORIES or "module:Class") with memory length n = `length`."""
+    """Return a new memory of kind `name` (a key of MEMORIES or "module:Class").
+
+    length: the memory length n, in turns
+    ValueError: the length is negative, or there is no such memory
+    """
     if length < 0:
         raise ValueError(f"memory length must be >= 0, got {length}")
     memory = find("memory", name, MEMORIES)

@@ -1,7 +1,7 @@
-"""Other memories to compare the window with: actions without reasoning, a history that is cleared
-from time to time, and the whole episode.
+"""Memories to compare the window with: actions without reasoning, a history that is cleared from
+time to time, and the whole episode.
 
-Each changes one thing of `WindowMemory`, to which the messages and their order belong.
+Each changes one thing in `WindowMemory`, which decides on the messages and their order.
 """
 
 from collections import deque
@@ -10,14 +10,17 @@ from memory.window import WindowMemory
 
 
 class ActionMemory(WindowMemory):
-    """The last n turns with the executed actions only: reasoning is never shown again."""
+    """The last n turns with their executed actions only; reasoning is never shown again."""
 
     def remembered(self, step) -> str:
         return f"ACTION: {step.action}"
 
 
 class PeriodicMemory(WindowMemory):
-    """A history that grows and is cleared every n turns: turn t shows the last t mod n turns."""
+    """A history that grows and is cleared every n turns: turn t shows the last t mod n turns.
+
+    ValueError: length is below 1
+    """
 
     def __init__(self, length: int):
         if length < 1:
@@ -31,7 +34,7 @@ class PeriodicMemory(WindowMemory):
 
 
 class FullMemory(WindowMemory):
-    """All turns of the episode, whatever n is; the prompt limit drops the oldest."""
+    """All turns of the episode, whatever n is; `memory.chat` drops the oldest at the limit."""
 
     def __init__(self, length: int):
         super().__init__(length)

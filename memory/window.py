@@ -1,8 +1,8 @@
 """The paper's memory: the last n turns, each with its observation, reasoning and action.
 
-`messages()` is the prompt of the next turn: the system message, the kept turns from old to new,
-the current observation. When an episode has ended and before `reset`, that is the prompt at its
-final observation. Memory use is constant: older turns are forgotten, not only hidden.
+`messages()` is the prompt of the next turn: the system message, the kept turns from old to new and
+the current observation. Between the end of an episode and `reset` it is the prompt at the final
+observation, from which V may bootstrap. Older turns are forgotten, so memory use is constant.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ class WindowMemory:
         self.observation = None
 
     def reset(self, observation) -> None:
-        """Begin an episode: nothing of the last one is remembered."""
+        """Begin an episode and forget the last one."""
         self.turns.clear()
         self.observation = observation
 
@@ -27,10 +27,11 @@ class WindowMemory:
         self.observation = step.observation
 
     def remembered(self, step) -> str:
-        """What is kept of the agent's own words."""
+        """Return what later prompts show of the agent's own words."""
         return step.said
 
     def messages(self) -> list[dict[str, str]]:
+        """Return the prompt of the next turn as chat messages."""
         now = self.observation
         messages = [{"role": "system", "content": now.system}]
         for observed, said in self.turns:

@@ -1,7 +1,8 @@
-"""The PPO losses per token, over the flat response tokens of any number of turns.
+"""The PPO losses per token, over the flat response tokens of any number of turns. Pure functions.
 
-Each returns one number per token, (R,) in and (R,) out; the caller sums and divides by ONE
-denominator per minibatch, so that gradients do not depend on how it was cut. Pure functions.
+Each takes (R,) and returns (R,). The caller sums and divides by ONE denominator per minibatch, so
+that gradients do not depend on how the minibatch was cut. A mean per micro-batch would give the
+tokens of short turns more weight than those of long ones.
 """
 
 import torch
@@ -10,41 +11,53 @@ from torch import Tensor
 
 def policy_loss(
     logps: Tensor, old_logps: Tensor, advantages: Tensor, clip: float, cap: float = float("inf")
-):
-    """Clipped surrogate (PPO, eq. 7). Returns (loss, clipped), both (R,).
+) -> tuple[Tensor, Tensor]:
+    """Clipped surrogate (PPO, eq. 7). Returns the loss and whether it was clipped, both (R,).
 
     loss = max(-A ratio, -A clip(ratio, 1 - clip, 1 + clip)),  ratio = exp(logps - old_logps)
 
-    cap: truncates the ratio (Ionides 2008), where old_logps are another program's and a token's may
-    be far off: with A < 0 nothing else bounds it
+    cap: upper bound of the ratio (truncated importance sampling, Ionides 2008)
     """
+    # With A < 0 the maximum takes the unclipped side, which nothing else bounds. That matters where
+    # old_logps come from another program, the engine: a single token of theirs may be far off.
     ratio = (logps - old_logps).exp().clamp(max=cap)
     plain = -advantages * ratio
+    # Beyond the clip range this side is constant, so a token that has gone far enough in the
+    # direction of its advantage gets no more gradient.
     limited = -advantages * ratio.clamp(1 - clip, 1 + clip)
+    # The maximum is the pessimistic side: the clip limits gains, never the way back.
     return torch.maximum(plain, limited), (limited > plain)
 
 
-def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float | None):
-    """Half the squared error, with the step away from old_values clipped if clip is given. (R,)"""
+def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
+    """Half the squared error, pessimistic about steps beyond old_values +- clip. (R,)
+
+    clip: largest step that may still gain, in units of the returns; inf: no clipping
+    """
     loss = (values - returns).square()
-    if clip is not None:
-        near = old_values + (values - old_values).clamp(-clip, clip)
-        loss = torch.maximum(loss, (near - returns).square())
-    return 0.5 * loss
+    # As for the policy, the larger loss counts: beyond the clip a step towards the return earns
+    # nothing. Returns of about 10 (Crafter) need it off, or the critic could not follow them.
+    near = old_values + (values - old_values).clamp(-clip, clip)
+    return 0.5 * torch.maximum(loss, (near - returns).square())
 
 
 def first_token_weights(response_mask: Tensor, weight: float) -> Tensor:
     """Weights of the value loss, same shape as response_mask (..., T): `weight` on the first token
-    of each turn (its value is what the step discount hands to the turn before), 1 on the others,
-    0 elsewhere. Divide the loss by their sum."""
+    of each turn, 1 on its other tokens, 0 elsewhere.
+
+    Divide the loss by their sum, so that `weight` does not act as a learning rate.
+    """
     mask = response_mask.bool()
+    # A turn's first value is the one that the step discount hands to the turn before.
     first = mask & (mask.cumsum(-1) == 1)
     return torch.where(first, weight, mask.to(torch.float32))
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns) over (R,): 1 is perfect, 0 no better than the mean.
-    0 where the returns do not vary."""
+    """1 - Var(returns - values) / Var(returns) over (R,).
+
+    1 is a perfect critic, 0 no better than predicting the mean, and 0 also where returns are equal.
+    """
     variance = returns.var(unbiased=False)
     if variance <= 1e-12:
         return 0.0

@@ -1,7 +1,7 @@
-"""From losses to weights: gradients summed over ranks, clipped by their norm, AdamW.
+"""From losses to weights: gradients are summed over ranks and clipped by their norm; AdamW steps.
 
-`Stepper` is one process, or many of which each holds the whole model (ZeRO stage 0). The stages
-that shard it are in `ppo.distributed`, behind the same methods.
+`Stepper` serves one process, and many ranks that each hold the whole model (ZeRO stage 0). The
+stages that shard it have the same methods and are in `ppo.distributed`.
 """
 
 import math
@@ -14,9 +14,8 @@ from storage.ranks import Ranks
 
 
 class Stepper:
-    """optimizer: AdamW of the actor-critic, a group of parameters for the actor, one for the critic
-
-    max_grad_norm: of both together
+    """optimizer: AdamW with two groups of parameters, first the actor's, then the critic's
+    max_grad_norm: largest norm of the gradient of actor and critic together
     """
 
     def __init__(self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks):
@@ -29,39 +28,46 @@ class Stepper:
         loss.backward()
 
     def step(self, loss: float) -> tuple[float, bool]:
-        """Clip and step. loss: of the whole minibatch. Returns the gradient's norm before clipping
-        and whether a step was made: it is not if the loss or the norm is not finite."""
+        """Clip the gradient and step, unless the loss or the norm is not finite.
+
+        loss: loss of the whole minibatch
+        Returns the norm of the gradient before clipping and whether a step was made.
+        """
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for p in parameters:
-            if p.grad is not None:  # that of a frozen actor is, on all ranks
+            # A frozen actor has no gradients, and that on all ranks, so all make the same sums.
+            if p.grad is not None:
                 self.ranks.sum(p.grad)
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm).item()
-        fine = math.isfinite(norm) and math.isfinite(loss)
-        if fine:
+        finite = math.isfinite(norm) and math.isfinite(loss)
+        if finite:
             self.optimizer.step()
+        # None, not 0: AdamW skips parameters without a gradient, but steps those whose gradient is
+        # zero, by their momentum. The warm-up relies on it to leave the actor as it is.
         self.optimizer.zero_grad(set_to_none=True)
-        return norm, fine
+        return norm, finite
 
     def reset_actor(self) -> None:
-        """After the warm-up: the actor's next step is AdamW's first. Without gradients AdamW left
-        it as it was, parameters and state."""
+        """After the warm-up, make the actor's next step AdamW's first. Here it is already: without
+        gradients AdamW has no state of the actor."""
 
     def state_dict(self) -> dict:
-        """The same for any number of ranks. What is frozen is not part of it."""
+        """Return what fits any number of ranks: trained parameters and the optimizer's state."""
         trained = {
             n: p.detach() for n, p in self.actor_critic.named_parameters() if p.requires_grad
         }
         return {"actor_critic": trained, "optimizer": self.optimizer.state_dict()}
 
     def save(self, folder: Path) -> None:
-        """What else belongs into a checkpoint; called on all ranks."""
+        """Write what a checkpoint holds besides `state_dict`: nothing here. All ranks call this."""
 
     def load_state_dict(self, state: dict, folder: Path) -> None:
-        """folder: of the checkpoint. ValueError: it is not of this model."""
+        """folder: the checkpoint's. ValueError: the state does not fit this model or these ranks"""
         if "ranks" in state:
             raise ValueError("it is of {ranks} ranks, --zero-stage {zero_stage}".format(**state))
         missing, unknown = self.actor_critic.load_state_dict(state["actor_critic"], strict=False)
         trained = self.state_dict()["actor_critic"]
+        # Frozen parameters are missing on purpose: they come from --model.
         wrong = unknown + [name for name in missing if name in trained]
         if wrong:
             raise ValueError(f"its parameters are others: {', '.join(wrong)}")

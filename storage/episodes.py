@@ -1,6 +1,6 @@
-"""Running returns and lengths of the episodes under way, and what the finished ones came to.
+"""Running returns and lengths of episodes under way, and the results of finished ones.
 
-Episodes outlive batches, so the record is shared by warm-up and training.
+An episode may span many batches, so warm-up and training share this record.
 """
 
 from collections import deque
@@ -17,13 +17,14 @@ class Episode:
 
 
 class Episodes:
-    """finished: the last `window` episodes that ended."""
+    """The episodes of n_env environments; of finished ones the last `window` (None: all)."""
 
     def __init__(self, n_env: int, window: int | None = 100):
         self.running = [Episode(n) for n in range(n_env)]
         self.finished: deque[Episode] = deque(maxlen=window)
 
     def insert(self, n: int, step) -> None:
+        """Add a step of environment n; the last one finishes its episode."""
         episode = self.running[n]
         episode.ret += step.reward
         episode.length += 1
@@ -33,15 +34,15 @@ class Episodes:
             self.running[n] = Episode(n)
 
     def means(self) -> dict[str, float | None]:
-        """success, return, episode_len and the environment's own figures; None before the first."""
+        """Return means over finished episodes: success, return, episode_len and the environment's
+        own figures. They are None before the first episode has ended."""
         done = self.finished
-        mean = lambda values: sum(values) / len(done) if done else None
         names = sorted({name for episode in done for name in episode.metrics})
         return {
-            "success": mean([episode.success for episode in done]),
-            "return": mean([episode.ret for episode in done]),
-            "episode_len": mean([episode.length for episode in done]),
-        } | {name: mean([episode.metrics.get(name, 0.0) for episode in done]) for name in names}
+            "success": _mean([episode.success for episode in done]),
+            "return": _mean([episode.ret for episode in done]),
+            "episode_len": _mean([episode.length for episode in done]),
+        } | {name: _mean([episode.metrics.get(name, 0.0) for episode in done]) for name in names}
 
     def state_dict(self) -> dict[str, list[dict]]:
         kinds = dict(running=self.running, finished=self.finished)
@@ -51,3 +52,7 @@ class Episodes:
         self.running = [Episode(**episode) for episode in state["running"]]
         self.finished.clear()
         self.finished.extend(Episode(**episode) for episode in state["finished"])
+
+
+def _mean(values: list) -> float | None:
+    return sum(values) / len(values) if values else None

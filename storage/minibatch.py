@@ -2,8 +2,7 @@
 
 A row is one turn, prompt and response, padded on the right up to the longest row of its
 micro-batch. Sorting by length keeps padding small; the budget keeps memory flat whatever the
-lengths are. This is the one place where ragged ids become tensors, and where the rows of a
-minibatch are dealt out to ranks.
+lengths are. Only here do ragged ids become tensors, and only here are rows dealt out to ranks.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from storage.ranks import ALONE, Ranks
 
 @dataclass
 class MicroBatch:
-    rows: Tensor  # (B,) indices of the turns, into the lists that were given
+    rows: Tensor  # (B,) indices of the turns in `prompts` and `responses`
     ids: Tensor  # (B, L) prompt, response, padding
     response_mask: Tensor  # (B, L) True on response tokens
 
@@ -30,10 +29,10 @@ def micro_batches(
     device: torch.device | str = "cpu",
     ranks: Ranks = ALONE,
 ) -> Iterator[MicroBatch]:
-    """This rank's `rows` in micro-batches of at most token_budget padded tokens (or one row).
+    """Yield this rank's share of `rows` in micro-batches of at most token_budget padded tokens.
 
-    All ranks get equally many, for what they do with one is a collective operation: who has none
-    left gets micro-batches without rows, of one turn of which nothing was sampled.
+    A row that is longer than the budget gets a micro-batch of its own. All ranks get equally many
+    micro-batches; ranks that run out get dummies: no rows, one turn with an empty response mask.
     """
     lengths = {row: len(prompts[row]) + len(responses[row]) for row in rows}
     ordered = sorted(rows, key=lambda row: (lengths[row], row))
@@ -41,6 +40,7 @@ def micro_batches(
     mine = plans[ranks.rank]
     for chosen in mine:
         yield _pad(prompts, responses, chosen, device)
+    # Where ZeRO shards the model, a pass is a collective: others would wait for a rank with fewer.
     for _ in range(max(map(len, plans)) - len(mine)):
         nothing = torch.zeros(1, 2, dtype=torch.long, device=device)
         yield MicroBatch(torch.tensor([], dtype=torch.long), nothing, nothing.bool())
@@ -48,7 +48,7 @@ def micro_batches(
 
 def _cut(ordered: list[int], lengths: dict[int, int], token_budget: int) -> list[list[int]]:
     cuts: list[list[int]] = []
-    for row in ordered:  # from short to long: the last row of a micro-batch is its longest
+    for row in ordered:  # from short to long: the row that comes last decides the padded width
         if cuts and (len(cuts[-1]) + 1) * lengths[row] <= token_budget:
             cuts[-1].append(row)
         else:
@@ -58,7 +58,8 @@ def _cut(ordered: list[int], lengths: dict[int, int], token_budget: int) -> list
 
 def _pad(prompts, responses, rows: list[int], device) -> MicroBatch:
     longest = max(len(prompts[row]) + len(responses[row]) for row in rows)
-    ids = torch.zeros(len(rows), longest, dtype=torch.long)  # 0 is never looked at: see the mask
+    # 0 pads, though it may be a real token: the mask alone says what is a response.
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
     response_mask = torch.zeros(len(rows), longest, dtype=torch.bool)
     for b, row in enumerate(rows):
         start, end = len(prompts[row]), len(prompts[row]) + len(responses[row])

@@ -1,25 +1,27 @@
 """The actor-critic: one shared trunk, the actor's layers on top of it, and a critic branch.
 
-    ids -> embeddings -> layers below --> top k layers, norm --> lm_head --> log-probs   (actor)
+    ids -> embeddings -> trunk layers --> top k layers, norm --> lm_head --> log-probs   (actor)
                                      \\--> a copy of them ------> linear head --> values  (critic)
 
-The copy starts as the actor's layers and the fp32 head at zero output; k = 0 is the plain head on
-the actor's last hidden state. Everything per token is computed at response positions only and
-returned flat: (R,) in row-major order, R = response_mask.sum(). The pieces are in `decoder`.
+One forward pass gives both. With k = 0 the critic is a plain head on the actor's last hidden state.
+Scores are computed at response positions only and returned flat: (R,) in row-major order, R =
+response_mask.sum(). The pieces of the forward pass are in `decoder`.
 """
 
 import copy
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ppo.distributed import shard
 from ppo.model.decoder import (
     check_decoder,
+    choose_dtype,
     decisions_of,
     decode,
     embed,
@@ -27,27 +29,30 @@ from ppo.model.decoder import (
     response_logps,
     token_logps,
 )
-from ppo.model.lora import adapters_off, add_adapters, export_adapter, merged_weights
+from ppo.model.lora import adapted, adapters_off, add_adapters, export_adapter, merged_weights
 from ppo.model.packing import use_packing
+from ppo.model.pretrained import load_lm
+from ppo.model.reference import AdaptersOff, Reference
 
 
 class Scores(NamedTuple):
-    """What one forward pass says of each response token, all (R,)."""
+    """What one forward pass says about each response token, all (R,)."""
 
     logps: Tensor
     entropies: Tensor
-    values: Tensor
+    values: Tensor  # V of the state before the token
 
 
 class ActorCritic(nn.Module):
     """A Hugging Face causal LM with a critic branch of `critic_layers` copied decoder layers.
 
-    temperature: the sampling temperature; log-probs are those of the distribution sampled from
-    value_grad_trunk: whether the value loss may move the layers shared with the actor
-    dtype: of activations and matrix products; parameters and softmax are fp32
-    recompute: activations of a layer in the backward pass, instead of keeping them
+    temperature: sampling temperature; log-probs are those of the distribution that is sampled from
+    value_grad_trunk: let the value loss train the shared trunk, too
+    dtype: dtype of activations and matrix products; trained parameters and the softmax are fp32
+    recompute: compute activations again in the backward pass instead of storing them
     packed: train on turns without padding (`ppo.model.packing`)
-    lora_rank: of adapters, which then are all that is trained of the actor (`lora`); 0: none
+    lora_rank: rank of the actor's adapters, which freeze its own weights; 0: no adapters
+    ValueError: the model is not a plain decoder, or it has fewer layers than `critic_layers`
     """
 
     def __init__(
@@ -71,40 +76,21 @@ class ActorCritic(nn.Module):
             )
         self.lm = lm
         self.n_trunk = n_layers - critic_layers
+        # The actor's last hidden state knows which token comes next but hardly how good the state
+        # is: a plain head on it explains next to none of the returns, and a new layer with random
+        # weights does no better. A copy of the trained layers does better.
         self.branch = copy.deepcopy(lm.model.layers[self.n_trunk :])
         self.branch_norm = copy.deepcopy(lm.model.norm)
         self.head = nn.Linear(lm.config.hidden_size, 1, dtype=torch.float32)
+        # At zero an untrained critic says V = 0. Random weights would put noise into advantages.
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        if lora_rank:
+        if lora_rank:  # after the copy: the critic trains its layers whole, without adapters
             add_adapters(lm, lora_rank, dtype)
         self.temperature = temperature
         self.value_grad_trunk = value_grad_trunk
         self.dtype, self.recompute = dtype, recompute
-        self.whole = nullcontext  # (parameters): where they are sharded, makes them whole
-
-    def actor_parameters(self) -> list[nn.Parameter]:
-        return [p for p in self.lm.parameters() if p.requires_grad]
-
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The actor's parameters under their Hugging Face names, one whole at a time, adapters
-        merged. Called on all ranks, read to the end."""
-        return merged_weights(self.lm, self.whole)
-
-    def export(self, folder: Path, keep: bool, adapter: bool = False) -> None:
-        """Write the actor as a Hugging Face model, or its adapter alone. Called on all ranks;
-        keep: on this one."""
-        if adapter:
-            return export_adapter(self.lm, folder, self.whole, keep)
-        whole = {name: w.to("cpu", self.dtype) for name, w in self.weights() if keep}
-        if keep:
-            self.lm.save_pretrained(folder, state_dict=whole)
-            config = json.loads((folder / "config.json").read_text())
-            config["dtype"] = str(self.dtype).removeprefix("torch.")  # not that of training
-            (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-
-    def critic_parameters(self) -> list[nn.Parameter]:
-        return [p for name, p in self.named_parameters() if not name.startswith("lm.")]
+        self.whole = nullcontext  # `with whole(parameters):` gathers them where they are sharded
 
     def forward(
         self,
@@ -114,89 +100,106 @@ class ActorCritic(nn.Module):
         critic_only: bool = False,
         base_only: bool = False,
     ) -> Scores | Tensor:
-        """ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens.
+        """Score the response tokens of some turns.
 
+        ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens
         entropy_grad: whether entropies carry a gradient (only an entropy bonus needs it)
         critic_only: return values (R,) alone; no gradient reaches what is shared with the actor
         base_only: return the log-probs (R,) of the actor without its adapters
         """
+        lm, layers = self.lm, self.lm.model.layers
         if base_only:
-            with adapters_off(self.lm):
-                return response_logps(self.lm, ids, response_mask, self.temperature, self.dtype)
-        layers = self.lm.model.layers
+            with adapters_off(lm):
+                return response_logps(lm, ids, response_mask, self.temperature, self.dtype)
         with precision(ids.device, self.dtype):
+            # Without a gradient here the warm-up leaves the actor's .grad at None, and AdamW skips
+            # such parameters: the actor stays the same to the bit.
             with torch.set_grad_enabled(torch.is_grad_enabled() and not critic_only):
-                hidden, how, response_mask, tokens = embed(self.lm, ids, response_mask, self.dtype)
-                hidden = decode(layers[: self.n_trunk], hidden, how, self.recompute)  # (B, L, D)
-            if critic_only:
-                return self._branch_values(hidden, how, response_mask)
-            decoded = decode(layers[self.n_trunk :], hidden, how, self.recompute)
-            decisions = self.lm.model.norm(decisions_of(decoded, response_mask))  # (R, D)
-            scores = token_logps(self.lm, decisions, tokens, self.temperature, entropy_grad)
+                hidden, layout, response_mask, tokens = embed(lm, ids, response_mask, self.dtype)
+                hidden = decode(layers[: self.n_trunk], hidden, layout, self.recompute)  # (B, L, D)
+            if critic_only:  # the actor's layers and the softmax are left out: values need neither
+                return self._branch_values(hidden, layout, response_mask)
+            decoded = decode(layers[self.n_trunk :], hidden, layout, self.recompute)
+            # The norm works position by position, so only the states that decide go through it.
+            decisions = lm.model.norm(decisions_of(decoded, response_mask))  # (R, D)
+            logps, entropies = token_logps(lm, decisions, tokens, self.temperature, entropy_grad)
+            # Detached, the value loss does not train the layers that the policy acts with.
             shared = hidden if self.value_grad_trunk else hidden.detach()
-            return Scores(*scores, self._branch_values(shared, how, response_mask))
+            return Scores(logps, entropies, self._branch_values(shared, layout, response_mask))
 
-    def values(self, ids: Tensor, response_mask: Tensor) -> Tensor:
-        """The critic alone, (R,)."""
-        return self(ids, response_mask, critic_only=True)
-
-    def _branch_values(self, hidden: Tensor, how: dict, response_mask: Tensor) -> Tensor:
-        """hidden: (B, L, D) at the fork, which for k = 0 is the actor's last hidden state."""
-        decoded = decode(self.branch, hidden, how, self.recompute)
+    def _branch_values(self, hidden: Tensor, layout: dict, response_mask: Tensor) -> Tensor:
+        """hidden: (B, L, D), the output of the trunk -> values (R,)."""
+        decoded = decode(self.branch, hidden, layout, self.recompute)
         features = self.branch_norm(decisions_of(decoded, response_mask))
+        # The head leaves autocast: bfloat16 would round values just above 1 to steps of 1/128.
         with precision(hidden.device, torch.float32):
             return self.head(features.float()).squeeze(-1)  # (R,)
 
+    def values(self, ids: Tensor, response_mask: Tensor) -> Tensor:
+        """Return the critic's values alone, (R,)."""
+        # A call of the module runs the hooks by which ZeRO gathers parameters; a method would not.
+        return self(ids, response_mask, critic_only=True)
 
-class Reference(nn.Module):
-    """The frozen initial policy: pi_0 of the KL penalty.
+    def actor_parameters(self) -> list[nn.Parameter]:
+        # With adapters the rest is frozen, and the optimizer need not know of it.
+        return [p for p in self.lm.parameters() if p.requires_grad]
 
-    dtype: of its copy of the weights
-    home: the device that it is on but for `awake`, if that is another one than it computes on
+    def critic_parameters(self) -> list[nn.Parameter]:
+        return [p for name, p in self.named_parameters() if not name.startswith("lm.")]
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the actor's parameters under their Hugging Face names, adapters merged.
+
+        One parameter at a time is gathered. All ranks must call this and read it to the end.
+        """
+        return merged_weights(self.lm, self.whole)
+
+    def export(self, folder: Path, keep: bool) -> None:
+        """Write the actor as a Hugging Face model; with adapters, write them to folder/"adapter".
+
+        keep: whether this rank writes. All ranks must call this: gathering is collective.
+        """
+        weights = {name: w.to("cpu", self.dtype) for name, w in self.weights() if keep}
+        if keep:
+            self.lm.save_pretrained(folder, state_dict=weights)
+            # Else the file would name the dtype of training, fp32, for weights in self.dtype.
+            config = json.loads((folder / "config.json").read_text())
+            config["dtype"] = str(self.dtype).removeprefix("torch.")
+            (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        if adapted(self.lm):
+            export_adapter(self.lm, folder / "adapter", self.whole, keep)
+
+
+def make_models(args, device: str):
+    """Return (actor_critic, reference, tokenizer, ends) of the command line's model.
+
+    reference: None with --eval-only; ends: the token ids that end a response
+    ValueError: the model cannot be loaded or used, or flags do not fit it or the device
     """
-
-    def __init__(
-        self,
+    dtype, cuda = choose_dtype(args.dtype, device), device.startswith("cuda")
+    kernel = cuda and dtype == torch.bfloat16  # elsewhere packed attention is slow
+    lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
+    if args.packed == "on" and cuda and not kernel:
+        raise ValueError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
+    actor_critic = ActorCritic(
         lm,
-        temperature: float,
-        dtype: torch.dtype = torch.float32,
-        home: str | None = None,
-    ):
-        super().__init__()
-        self.temperature, self.dtype, self.home = temperature, dtype, home
-        self.device = lm.device
-        # Parameter by parameter in its dtype and place; not .to(dtype): rotary tables stay fp32.
-        copies = {
-            id(p): nn.Parameter(p.detach().to(home or p.device, dtype, copy=True), False)
-            for p in lm.parameters()
-        }
-        self.lm = copy.deepcopy(lm, copies).eval()
-        self.to(home or self.device)
-
-    @torch.no_grad()
-    def forward(self, ids: Tensor, response_mask: Tensor) -> Tensor:
-        """Log-probs of the response tokens, (R,)."""
-        return response_logps(self.lm, ids, response_mask, self.temperature, self.dtype)
-
-    @contextmanager
-    def awake(self):
-        """`with reference.awake():` it is where it computes."""
-        if self.home:
-            self.to(self.device)
-        yield
-        if self.home:
-            self.to(self.home)
+        args.critic_layers,
+        args.temperature or 1,  # 0 is greedy evaluation, which asks for no log-probs
+        args.value_grad_trunk,
+        dtype=dtype,
+        recompute=args.gradient_checkpointing,
+        packed=args.packed == "on" or (args.packed == "auto" and kernel),
+        lora_rank=args.lora_rank,
+    ).to(device)
+    reference = None if args.eval_only else make_reference(args, actor_critic)
+    return actor_critic, reference, tokenizer, ends
 
 
-class AdaptersOff:
-    """The reference where there are adapters: the model without them. No copy, and no module, so
-    that sharded parameters are gathered by the actor-critic that they belong to."""
-
-    awake = staticmethod(nullcontext)
-
-    def __init__(self, actor_critic: ActorCritic):
-        self.actor_critic = actor_critic
-
-    @torch.no_grad()
-    def __call__(self, ids: Tensor, response_mask: Tensor) -> Tensor:
-        return self.actor_critic(ids, response_mask, base_only=True)
+def make_reference(args, actor_critic: ActorCritic) -> Reference | AdaptersOff:
+    if args.lora_rank:
+        return AdaptersOff(actor_critic)
+    home = "cpu" if args.reference == "host" else None
+    reference = Reference(actor_critic.lm, actor_critic.temperature, actor_critic.dtype, home)
+    if args.reference == "sharded":
+        shard(reference)
+    return reference

@@ -1,9 +1,9 @@
-"""LoRA (Hu et al. 2021): the actor's layers get small adapters, their own weights stand still.
+"""LoRA (Hu et al. 2021): the actor's layers get small adapters, and their own weights freeze.
 
     W x + scale B A x,  A: (r, in), B: (out, r), B = 0 at the start, scale = 2
 
-The base, without adapters, is the reference; the critic branch is trained as without LoRA. peft
-puts the adapters in; this is the only file that imports it.
+The base without its adapters is the reference. The critic branch has no adapters: it is trained
+whole. peft puts the adapters in; this is the only file that imports it.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-NAME = "default"  # of the adapters, in peft
+NAME = "default"  # peft's name for the adapters
 
 
 def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
-    """Freeze the model, in `dtype`, and put fp32 adapters on all linear layers but the head.
+    """Freeze the model in `dtype` and put fp32 adapters on all its linear layers but the head.
 
     ValueError: peft is not installed
     """
@@ -30,13 +30,15 @@ def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     inject_adapter_in_model(config, lm, NAME)
-    for name, p in lm.named_parameters():  # not lm.to(dtype): rotary tables stay fp32
+    # One by one: lm.to(dtype) would cast the rotary tables, too, and they must stay fp32.
+    for name, p in lm.named_parameters():
         p.requires_grad_("lora_" in name)
         p.data = p.data.to(torch.float32 if p.requires_grad else dtype)
 
 
 @contextmanager
 def adapters_off(lm):
+    """`with adapters_off(lm):` the model computes what its base does."""
     layers = adapted(lm).values()
     for layer in layers:
         layer.enable_adapters(False)
@@ -46,12 +48,15 @@ def adapters_off(lm):
 
 
 def adapted(lm) -> dict[str, nn.Module]:
-    """The layers that have adapters, by name."""
+    """Return the layers that have adapters, by name."""
     return {name: module for name, module in lm.named_modules() if hasattr(module, "lora_A")}
 
 
 def merged_weights(lm, whole: Callable) -> Iterator[tuple[str, Tensor]]:
-    """The parameters of the plain model with the adapters added in, one at a time."""
+    """Yield the plain model's parameters by name, one at a time, with the adapters added in.
+
+    whole: `with whole(parameters):` gathers them where they are sharded
+    """
     layers = adapted(lm)
     for name, p in lm.named_parameters():  # a tied lm_head comes once
         layer = layers.get(name.removesuffix(".base_layer.weight"))
@@ -68,13 +73,16 @@ def merged_weights(lm, whole: Callable) -> Iterator[tuple[str, Tensor]]:
 
 
 def export_adapter(lm, folder: Path, whole: Callable, keep: bool) -> None:
-    """What peft's PeftModel.from_pretrained loads on top of the base model. Called on all ranks;
-    keep: on this one."""
+    """Write what peft's PeftModel.from_pretrained loads on top of the base model.
+
+    keep: whether this rank writes; it creates the folder. All ranks must call this.
+    """
     tensors = {}
     for name, p in lm.named_parameters():
         if "lora_" in name:
             with whole([p]):
                 tensors[f"base_model.model.{name.replace(f'.{NAME}', '')}"] = p.detach().cpu()
     if keep:
+        folder.mkdir()
         save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         lm.peft_config[NAME].save_pretrained(folder)

@@ -1,8 +1,8 @@
-"""Training without padding: the turns of a micro-batch, one after the other in a single row.
+"""Training without padding: the turns of a micro-batch stand one after the other in a single row.
 
-`pack` takes the padding out of a micro-batch, `attend` is the attention of the row that results:
-each turn sees itself alone. On CUDA one kernel does it (torch.nn.attention.varlen, bf16); elsewhere
-turn after turn, which is slow and there for tests. Positions start at 0 in every turn.
+`pack` removes the padding of a micro-batch, and `attend` is the attention for the row that results:
+each turn attends only to itself, at positions that start at 0. On CUDA one kernel computes it
+(torch.nn.attention.varlen, bf16). Elsewhere a loop over turns does; it is slow and there for tests.
 """
 
 from dataclasses import dataclass
@@ -17,58 +17,74 @@ from transformers.masking_utils import sdpa_mask
 
 @dataclass
 class Turns:
-    """Where the turns of a packed row are. ends: (B + 1,) int32, from 0 to the row's length."""
+    """Where the turns of a packed row stand: turn b is the tokens ends[b] .. ends[b + 1] - 1."""
 
-    ends: Tensor
-    longest: int
-
-
-def pack(ids: Tensor, response_mask: Tensor):
-    """(B, L) padded on the right -> (1, P) each, positions (1, P) and where the turns are.
-
-    A turn ends with its last response token; one without any keeps what could be a prompt's end and
-    a response.
-    """
-    rest = response_mask.flip(1).cumsum(1).flip(1)  # response tokens from here on
-    kept = rest > 0
-    kept[~response_mask.any(1), :2] = True
-    lengths = kept.sum(1)  # (B,)
-    ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)[kept]
-    turns = Turns(ends.to(torch.int32), int(lengths.max()))
-    row = lambda tensor: tensor.unsqueeze(0)
-    return row(ids[kept]), row(response_mask[kept]), row(positions), turns
-
-
-def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask, **options):
-    """Causal attention within turns, as transformers asks for it.
-
-    query: (1, H, P, D), key and value with their own number of heads -> (1, P, H, D). Where no
-    turns are given (generation) it is transformers' SDPA.
-    """
-    turns = options.pop("turns", None)
-    if turns is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    # Norms of queries and keys (Qwen3) give fp32 back, which the kernel does not take with bf16.
-    query, key = query.to(value.dtype), key.to(value.dtype)
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-    scale = options["scaling"]
-    if query.is_cuda:
-        from torch.nn.attention.varlen import varlen_attn
-
-        flat = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]  # (P, H, D)
-        ends, longest = turns.ends, turns.longest
-        causal = dict(scale=scale, window_size=(-1, 0))
-        return varlen_attn(*flat, ends, ends, longest, longest, **causal).unsqueeze(0), None
-    lengths = turns.ends.diff().tolist()
-    parts = zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
-    seen = [scaled_dot_product_attention(*part, is_causal=True, scale=scale) for part in parts]
-    return torch.cat(seen, dim=2).transpose(1, 2), None
+    ends: Tensor  # (B + 1,) int32, from 0 to the length of the row
+    longest: int  # tokens
 
 
 def use_packing(lm) -> None:
-    """Let the model's layers attend by `attend`."""
+    """Let the layers of the model attend by `attend`."""
+    # transformers finds both by this name. The mask is for generation, which is never packed.
     AttentionInterface.register("packed", attend)
     AttentionMaskInterface.register("packed", sdpa_mask)
     lm.config._attn_implementation = "packed"
+
+
+def pack(ids: Tensor, response_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Turns]:
+    """(B, L), padded on the right -> ids, response_mask and positions, each (1, P), and the Turns.
+
+    A turn ends with its last response token; a turn without one keeps its first two tokens.
+    """
+    rest = response_mask.flip(1).cumsum(1).flip(1)  # response tokens from here on
+    kept = rest > 0
+    # A rank that runs out of turns gets a dummy without response tokens. It keeps two tokens, like
+    # the shortest prompt and response, because a row must not be empty.
+    kept[~response_mask.any(1), :2] = True
+    lengths = kept.sum(1)  # (B,)
+    ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    # Each turn counts its positions from 0, as it does when it is generated.
+    positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)[kept]
+    turns = Turns(ends.to(torch.int32), int(lengths.max()))
+    ids, response_mask = ids[kept], response_mask[kept]
+    return ids.unsqueeze(0), response_mask.unsqueeze(0), positions.unsqueeze(0), turns
+
+
+def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask, **options):
+    """Causal attention within turns, with the signature that transformers asks for.
+
+    query: (1, H, P, D); key and value: the same with their own number of heads -> (1, P, H, D)
+    """
+    turns = options.pop("turns", None)
+    if turns is None:  # generation, where `embed` has packed nothing
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    # Qwen3 norms queries and keys with fp32 weights, which makes them fp32 again under autocast.
+    # The kernel wants one dtype.
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    # Grouped-query attention: each key and value head is repeated for the query heads it serves.
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    attend_turns = _attend_by_kernel if query.is_cuda else _attend_one_by_one
+    return attend_turns(query, key, value, turns, options["scaling"]), None
+
+
+def _attend_by_kernel(query: Tensor, key: Tensor, value: Tensor, turns: Turns, scale: float):
+    from torch.nn.attention.varlen import varlen_attn  # here: it is for CUDA alone
+
+    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (P, H, D)
+    ends, longest = turns.ends, turns.longest
+    causal = (-1, 0)  # the window: everything before a token, nothing after it
+    attended = varlen_attn(
+        query, key, value, ends, ends, longest, longest, scale=scale, window_size=causal
+    )
+    return attended.unsqueeze(0)
+
+
+def _attend_one_by_one(query: Tensor, key: Tensor, value: Tensor, turns: Turns, scale: float):
+    lengths = turns.ends.diff().tolist()
+    split = (tensor.split(lengths, dim=2) for tensor in (query, key, value))
+    attended = [
+        scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+        for q, k, v in zip(*split, strict=True)
+    ]
+    return torch.cat(attended, dim=2).transpose(1, 2)

@@ -1,7 +1,7 @@
 """Load a Hugging Face model with its tokenizer, and check that the parts belong together.
 
-Whatever is wrong with a directory or hub name is a ValueError of one line: the libraries fill gaps
-(missing weights with random numbers, a missing tokenizer with an empty one) and go on.
+Whatever is wrong with a directory or hub name becomes a ValueError of one line. The libraries go
+on instead, with random numbers for missing weights and an empty tokenizer for a missing one.
 """
 
 import os
@@ -13,20 +13,21 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 
 def load_lm(path: str, device: str, tokens: int = 0):
-    """(model, tokenizer, ids that end a response) of a directory or hub name, in fp32, no dropout.
+    """Load a directory or hub name. Returns the model (fp32, without dropout), its tokenizer and
+    the ids that end a response.
 
-    tokens: that a prompt and its response may have together
-    ValueError with one line if it cannot be loaded, if parts of it do not belong together, or if
-    it has no chat template, end-of-turn token or position for so many tokens.
+    tokens: largest length of a prompt and its response together
+    ValueError: it cannot be loaded, its parts do not belong together, or it has no chat template,
+        no end-of-turn token or too few positions
     """
     here, hub = os.path.isdir(path), path.count("/") == 1 and not path.startswith((".", "/", "~"))
     if not here and (os.path.exists(path) or not hub):
         raise ValueError(
             f"--model {path}: no such directory (give one, or a hub name as org/model)"
         )
-    disable_progress_bar()  # of loading and saving: an error is one line, and the run has its own
-    set_verbosity_error()  # what matters of the library's report is checked below
-    safe = dict(trust_remote_code=False)  # code of its own is refused, not asked about
+    disable_progress_bar()  # the run says itself what it does, and an error is one line
+    set_verbosity_error()  # what matters in the library's report is checked below
+    safe = dict(trust_remote_code=False)  # refuse a model that brings code, instead of asking
     try:
         AutoConfig.from_pretrained(path, **safe)  # if that fails, the errors of the rest mislead
         tokenizer = AutoTokenizer.from_pretrained(path, **safe)
@@ -35,10 +36,10 @@ def load_lm(path: str, device: str, tokens: int = 0):
             **safe,
             dtype=torch.float32,
             attn_implementation="sdpa",
-            ignore_mismatched_sizes=True,  # said in one line below
+            ignore_mismatched_sizes=True,  # `_misfit` names them in one line
             output_loading_info=True,
         )
-    except Exception as error:  # of any type: the libraries do not expect files that are broken
+    except Exception as error:  # broken files raise errors of any type in the libraries
         where = "" if here else " (no such directory here, and from the hub:)"
         reason = shorten(str(error) or repr(error), 300)
         raise ValueError(f"--model {path}: cannot load it{where}: {reason}") from error
@@ -54,9 +55,9 @@ def load_lm(path: str, device: str, tokens: int = 0):
 
 
 def _misfit(lm, tokenizer, report: dict, tokens: int) -> str | None:
-    """What does not belong together in a model's directory, if anything."""
+    """Return what does not belong together in a model's directory, if anything."""
     wrong = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-    if wrong:  # the library would begin with random numbers there
+    if wrong:  # the library has put random numbers there
         count = f"{len(wrong)} missing or of another shape"
         return f"its weights do not fit its config.json: {count} ({wrong[0]}, ...)"
     if not all(p.isfinite().all() for p in lm.parameters()):
@@ -71,7 +72,7 @@ def _misfit(lm, tokenizer, report: dict, tokens: int) -> str | None:
 
 
 def _speechless(tokenizer) -> str | None:
-    """Why a conversation does not get through the chat template and the tokenizer, if so."""
+    """Return why the chat template and the tokenizer do not render a conversation, if so."""
     if tokenizer.chat_template is None:
         return "its tokenizer has no chat template; use an instruct model"
     said = dict(system="rules", user="question", assistant="answer")

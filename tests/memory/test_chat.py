@@ -1,4 +1,4 @@
-"""Prompts: the template's ids, and what goes when they are too long."""
+"""Prompts: the template's ids, and what is dropped when they are too long."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ TEMPLATE = (
 
 
 def make_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
-    """One token per word; <s> is special, as a tokenizer would add it at the start by itself."""
+    """One token per word; <s> is a special token that a tokenizer adds at the start by itself."""
     words = ["<unk>", "<s>", "<end>", "[system]", "[user]", "[assistant]", "rules", "now"]
     words += [f"o{t}" for t in range(40)] + [f"a{t}" for t in range(40)]
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
@@ -56,8 +56,8 @@ def test_same_ids_as_the_template_in_one_call():
 
 
 def test_oldest_turns_are_dropped():
-    # <s>, 3 tokens per message, [assistant]: 8 tokens without history, 6 more per turn.
-    # limit 20 holds 8 + 2 * 6 = 20 tokens exactly: turns 1 and 2 of 0, 1, 2; limit 19 only turn 2
+    # <s>, 3 tokens per message, [assistant]: 8 tokens without history, and 6 more per turn.
+    # A limit of 20 holds exactly 8 + 2 * 6 tokens, turns 1 and 2 of 0, 1, 2; 19 holds turn 2 only.
     prompt = make_render(TOKENIZER, 20)(conversation(3))
     assert words(prompt.ids) == (
         "<s> [system] rules <end> [user] o1 <end> [assistant] a1 <end> "
@@ -88,11 +88,11 @@ def test_too_long_without_history():
 def test_keeps_as_much_as_fits(turns, limit):
     calls = []
     prompt = make_render(Counting(calls), limit)(conversation(turns))
-    kept = min(turns, (limit - 8) // 6)  # slow and obvious
+    kept = min(turns, (limit - 8) // 6)  # the obvious way
     assert len(prompt.ids) == 8 + 6 * kept
     assert prompt.overflow == (kept < turns)
     assert f"o{turns - kept}" in words(prompt.ids) or kept == 0
-    assert len(calls) <= 9  # doubling 8, 16, 32, 40, then a bisection of at most 15 values
+    assert len(calls) <= 9  # n = 8, 16, 32, 40, then a bisection of at most 15 values
 
 
 class Counting:

@@ -1,7 +1,7 @@
 """An invalid response from end to end: environment, pool and memory.
 
-The default action runs, the penalty is added to the environment's reward, and what the model sees
-of it later is the action that ran. The responses go the way that `main.collect` sends them.
+The default action runs, the penalty is added to the environment's reward, and later prompts show
+the action that ran. The responses take the same way as in `main.collect`.
 """
 
 import pytest
@@ -20,7 +20,7 @@ ANSWER = """What will you do next? Please respond in the following format:
 
 
 class Shown(Toy):
-    """Red, green, blue, red; any word pays `gift` on top, also the default action's."""
+    """Red, green, blue, red; every action pays `gift` on top, the default action, too."""
 
     gift = 0.0
 
@@ -65,7 +65,7 @@ def test_an_invalid_response_written_out():
         question("The colour is red."),
     ]
     step = turn(envs, memory, "THINK: it looks pink\nACTION: pink")
-    # "pass" ran: no share for the colour, .1 off
+    # "pass" ran: it earns nothing for the colour and costs .1
     assert (step.action, step.valid, step.reward) == ("pass", False, pytest.approx(-0.1))
     assert step.response == "THINK: it looks pink\nACTION: pink"
     assert memory.messages() == [
@@ -75,7 +75,7 @@ def test_an_invalid_response_written_out():
         question("The colour is green."),
     ]
     step = turn(envs, memory, "THINK: it is green\nACTION: Green.")
-    # a share of 1 / 4; a valid response is remembered as it was said
+    # one colour of four pays 1 / 4; a valid response is remembered as it was said
     assert (step.action, step.valid, step.reward) == ("green", True, 0.25)
     assert memory.messages() == [
         {"role": "system", "content": SYSTEM},
@@ -90,9 +90,9 @@ def test_an_invalid_response_written_out():
 @pytest.mark.parametrize(
     ("response", "remembered"),
     [
-        # cut by the response limit before it came to act
+        # the response limit cut it before its action
         ("THINK: the colour could be", "THINK: the colour could be\nACTION: pass"),
-        # the last marker counts; what stands before it stays
+        # the last marker counts, and the text before it stays
         ("ACTION: red\nACTION: sing", "ACTION: red\nACTION: pass"),
         ("", "ACTION: pass"),
     ],
@@ -118,7 +118,7 @@ def test_a_memory_of_actions_holds_the_executed_one():
 def test_the_penalty_is_added_to_the_reward_of_the_action_that_ran():
     memory = WindowMemory(0)
     envs = start(Generous, memory)
-    # any action pays .5: "pass" .5 - .1; green .5 + .25
+    # every action pays .5: "pass" earns .5 - .1, green .5 + .25
     assert turn(envs, memory, "nonsense").reward == pytest.approx(0.4)
     assert turn(envs, memory, "ACTION: green").reward == pytest.approx(0.75)
 

@@ -18,7 +18,7 @@ def observation(t: int) -> Observation:
 
 
 def step(t: int) -> Step:
-    """Turn t, seen from observation t; observation t + 1 follows."""
+    """Turn t: the agent sees observation t and acts, and observation t + 1 follows."""
     return Step(
         response=f"raw {t}",
         said=f"THINK: {t}\nACTION: go",
@@ -146,7 +146,7 @@ def records() -> list[dict]:
 
 @pytest.mark.parametrize("n", [0, 1, 2, 4])
 def test_recorded_prompts(n):
-    """Roles, order, system and user messages are the reference's; assistant messages are ours."""
+    """Roles, order, system and user messages are the recorded ones; assistants may differ."""
     chosen = [r for r in records() if r["max_text_history"] == n]
     assert chosen
     for record in chosen:

@@ -1,4 +1,4 @@
-"""ppo.losses and ppo.kl by hand."""
+"""The losses and the KL estimators, with numbers derived by hand."""
 
 import math
 
@@ -23,10 +23,11 @@ def test_policy_loss_clips_only_what_went_far_enough():
 
 def test_value_loss_by_hand():
     # V = 1, old 0, return 2, clip .5: max((1 - 2)^2, (.5 - 2)^2) / 2 = 1.125; unclipped .5
-    arguments = (torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([2.0]))
-    assert value_loss(*arguments, clip=0.5).item() == pytest.approx(1.125)
-    assert value_loss(*arguments, clip=None).item() == pytest.approx(0.5)
-    assert value_loss(*arguments, clip=float("inf")).item() == pytest.approx(0.5)
+    arguments = dict(
+        values=torch.tensor([1.0]), old_values=torch.tensor([0.0]), returns=torch.tensor([2.0])
+    )
+    assert value_loss(**arguments, clip=0.5).item() == pytest.approx(1.125)
+    assert value_loss(**arguments, clip=float("inf")).item() == pytest.approx(0.5)
 
 
 def test_first_token_weights():
@@ -36,13 +37,13 @@ def test_first_token_weights():
 
 
 def test_a_capped_ratio_bounds_what_a_bad_token_costs():
-    # the engine said e^-3 of a token whose probability is 1: ratio 20.1, capped 2
+    # the engine gave e^-3 to a token whose probability is 1: the ratio 20.1 is capped at 2
     logps, old = torch.zeros(2, requires_grad=True), torch.tensor([-3.0, math.log(1 / 1.5)])
     loss, clipped = policy_loss(logps, old, torch.tensor([-1.0, -1.0]), 0.2, cap=2.0)
     assert_close(loss, torch.tensor([2.0, 1.5]))  # 20.1 without the cap; 1.5 is below it
     loss.sum().backward()
-    assert logps.grad.tolist() == pytest.approx([0.0, 1.5])  # beyond it nothing pulls
-    assert not clipped.any()  # by PPO's own clip, which bounds gains only
+    assert logps.grad.tolist() == pytest.approx([0.0, 1.5])  # beyond the cap there is no gradient
+    assert not clipped.any()  # PPO's own clip bounds gains only
 
 
 def test_explained_variance():

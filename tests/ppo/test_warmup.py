@@ -24,7 +24,7 @@ def make_agent(k=1, seed=0, **options) -> Agent:
     actor_critic = ActorCritic(make_lm(std=0.1), k, temperature=1.0)
     options = dict(lr=0.1, critic_lr=0.2, minibatch=16) | options
     return Agent(
-        actor_critic, clip=0.2, value_clip=None, first_token_weight=3.0, entropy_coef=0.0,
+        actor_critic, clip=0.2, value_clip=float("inf"), first_token_weight=3.0, entropy_coef=0.0,
         max_grad_norm=1.0, ppo_epoch=1, generator=torch.Generator().manual_seed(seed), **options,
     )  # fmt: skip
 

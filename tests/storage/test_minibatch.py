@@ -1,4 +1,4 @@
-"""Micro-batches: the cut by hand, padding and mask, and the promises for any lengths."""
+"""Micro-batches: a cut by hand, padding and mask, and what holds for any lengths."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +15,8 @@ def cut(rows, token_budget):
 
 
 def test_padding_and_mask_written_out():
-    # sorted by length: row 1 (3), row 0 (4), row 2 (5). Two rows of 4 are 8 <= 10 padded tokens,
-    # three rows of 5 would be 15: the third row starts a micro-batch of its own.
+    # Sorted by length: row 1 (3), row 0 (4), row 2 (5). Two rows of 4 are 8 <= 10 padded tokens,
+    # three rows of 5 would be 15, so the third row starts a micro-batch of its own.
     first, second = cut([0, 1, 2], token_budget=10)
     assert first.rows.tolist() == [1, 0]
     assert first.ids.tolist() == [[4, 8, 9, 0], [1, 2, 3, 7]]
@@ -44,7 +44,7 @@ def test_only_the_rows_that_are_asked_for():
 
 
 def test_the_padding_id_may_be_a_real_token():
-    # id 0 in a prompt and in a response: the mask tells it from padding
+    # id 0 stands in a prompt and in a response; the mask tells it from padding
     (batch,) = micro_batches([[0, 1], [0]], [[0, 2], [0]], [0, 1], token_budget=100)
     assert batch.ids.tolist() == [[0, 0, 0, 0], [0, 1, 0, 2]]
     assert batch.response_mask.int().tolist() == [[0, 1, 0, 0], [0, 0, 1, 1]]
@@ -56,7 +56,7 @@ turns = st.tuples(st.integers(1, 9), st.integers(1, 9))
 @settings(max_examples=100, deadline=None)
 @given(turns=st.lists(turns, min_size=1, max_size=12), budget=st.integers(1, 60), data=st.data())
 def test_each_row_once_sorted_within_the_budget(turns, budget, data):
-    # ids are unlike in all places, so that a token in the wrong one shows
+    # all ids differ, so that a token in the wrong place shows
     prompts = [[100 * i + k for k in range(p)] for i, (p, _) in enumerate(turns)]
     responses = [[100 * i + 50 + k for k in range(r)] for i, (_, r) in enumerate(turns)]
     rows = data.draw(st.permutations(range(len(turns))))

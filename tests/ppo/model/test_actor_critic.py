@@ -1,4 +1,6 @@
-"""ActorCritic: alignment, the critic branch, gradients and chunks."""
+"""ActorCritic: alignment, the critic branch, gradients and chunks; the models of a command line."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,8 +9,9 @@ from torch.testing import assert_close
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from ppo.model import decoder
-from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.actor_critic import ActorCritic, make_models
 from ppo.model.decoder import check_decoder
+from ppo.model.reference import AdaptersOff, Reference
 
 PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
 
@@ -16,7 +19,7 @@ PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
 def test_logps_are_those_of_the_plain_model_at_the_temperature(lm):
     ids, mask = batch((PROMPT, RESPONSE))
     scores = ActorCritic(lm, 1, temperature=0.7)(ids, mask)
-    # token at position 4 is predicted by the logits at position 3, the last prompt token
+    # the token at position 4 is predicted by the logits at position 3, the last prompt token
     logps = (lm(ids).logits[0, 3:6] / 0.7).log_softmax(-1)
     assert_close(scores.logps, logps[range(3), RESPONSE])
     assert_close(scores.entropies, -(logps.exp() * logps).sum(-1))
@@ -56,14 +59,13 @@ def test_padding_and_neighbours_change_nothing(lm):
 
 
 def test_only_response_positions_get_a_policy_gradient(lm):
-    """The loss of response logps does not depend on the targets at prompt positions: turning a
-    prompt token's own log-prob into a decision would show as a gradient of its lm_head row."""
+    """If a prompt token counted as a decision, its row of lm_head would get another gradient."""
     lm = make_lm(tie=False)
     scores = ActorCritic(lm, 1, temperature=1.0)(*batch((PROMPT, RESPONSE)))
     captured = []
     lm.lm_head.weight.register_hook(captured.append)
     scores.logps.sum().backward()
-    # softmax pushes every row down by p times a mix of states; only sampled rows are also pulled up
+    # the softmax pushes every row down by p times a state; only sampled tokens are pulled up
     states = lm.model(torch.tensor([PROMPT + RESPONSE])).last_hidden_state[0, 3:6]
     p = lm.lm_head(states).softmax(-1)
     onehot = torch.nn.functional.one_hot(torch.tensor(RESPONSE), 260)
@@ -119,3 +121,32 @@ def test_a_model_that_is_more_than_its_layers_is_refused(lm):
     lm.config.sliding_window = 4
     with pytest.raises(ValueError, match="Qwen2ForCausalLM.*full attention"):
         check_decoder(lm)
+
+
+def models_of(model_dir: str, device: str = "cpu", **changes):
+    flags = dict(
+        model=model_dir, dtype="auto", prompt_limit=64, response_limit=8, packed="auto",
+        critic_layers=1, temperature=0.7, value_grad_trunk=False, gradient_checkpointing=False,
+        lora_rank=0, reference="device", eval_only=False,
+    )  # fmt: skip
+    return make_models(SimpleNamespace(**(flags | changes)), device)
+
+
+def test_the_models_of_a_command_line(model_dir):
+    actor_critic, reference, tokenizer, ends = models_of(model_dir)
+    assert (actor_critic.n_trunk, actor_critic.temperature, ends) == (1, 0.7, {0})
+    assert (actor_critic.dtype, reference.dtype, reference.home) == (torch.float32,) * 2 + (None,)
+    assert len(tokenizer("ab")["input_ids"]) == 2
+    ids, mask = batch((PROMPT, RESPONSE))
+    assert_close(reference(ids, mask), actor_critic(ids, mask).logps)
+    assert models_of(model_dir, reference="host")[1].home == "cpu"
+    assert isinstance(models_of(model_dir, lora_rank=2)[1], AdaptersOff)
+    actor_critic, reference, *_ = models_of(model_dir, eval_only=True, temperature=0)
+    assert reference is None and actor_critic.temperature == 1
+
+
+def test_packed_rows_need_bfloat16_on_a_gpu(model_dir, monkeypatch):
+    # tests have no GPU to load a model onto
+    monkeypatch.setattr("ppo.model.actor_critic.load_lm", lambda *args: (None, None, None))
+    with pytest.raises(ValueError, match="--packed on needs --dtype bfloat16 on a GPU"):
+        models_of(model_dir, device="cuda:0", dtype="float32", packed="on")

@@ -1,22 +1,22 @@
-"""Adapters: what is trained, what the engine gets, what is exported."""
+"""Adapters: what is trained, what the engine receives, what is exported."""
 
 from contextlib import nullcontext
 
-import pytest
 import torch
 from conftest import batch, make_lm
 from peft import PeftModel
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
-from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference
+from ppo.model.actor_critic import ActorCritic
 from ppo.model.lora import adapted
+from ppo.model.reference import AdaptersOff, Reference
 
 TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
 
 
 def with_adapters(**options) -> ActorCritic:
-    """After a step of training, so to say: B is not 0."""
+    """An actor-critic as after a training step, with B different from 0."""
     actor_critic = ActorCritic(make_lm(), 1, temperature=1.0, lora_rank=4, **options)
     torch.manual_seed(1)
     for layer in adapted(actor_critic.lm).values():
@@ -64,17 +64,22 @@ def test_pushed_weights_are_merged():
     assert_close(ActorCritic(plain, 1, temperature=1.0)(*TURNS).logps, actor_critic(*TURNS).logps)
 
 
-@pytest.mark.parametrize("adapter", [False, True])
-def test_exports_load_in_transformers_and_peft(adapter, tmp_path):
+def test_exports_load_in_transformers_and_peft(tmp_path):
     actor_critic = with_adapters()
-    actor_critic.export(tmp_path, keep=True, adapter=adapter)
-    if adapter:
-        lm = PeftModel.from_pretrained(make_lm(), tmp_path)
-    else:
-        lm = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    actor_critic.export(tmp_path, keep=True)
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    adapter = PeftModel.from_pretrained(make_lm(), tmp_path / "adapter")
     ids, mask = TURNS
-    logps = lm(ids[:1]).logits[0, 3:6].log_softmax(-1)
-    assert_close(actor_critic(ids, mask).logps[:3], logps[range(3), [9, 10, 11]])
+    for lm in (merged, adapter):
+        logps = lm(ids[:1]).logits[0, 3:6].log_softmax(-1)
+        assert_close(actor_critic(ids, mask).logps[:3], logps[range(3), [9, 10, 11]])
+
+
+def test_only_a_rank_that_keeps_writes_and_only_adapters_are_exported_apart(tmp_path):
+    with_adapters().export(tmp_path, keep=False)
+    assert not list(tmp_path.iterdir())
+    ActorCritic(make_lm(), 1, temperature=1.0).export(tmp_path, keep=True)
+    assert (tmp_path / "config.json").exists() and not (tmp_path / "adapter").exists()
 
 
 def test_the_base_is_kept_in_bfloat16_and_its_rotary_tables_are_not():
@@ -93,5 +98,6 @@ def test_one_parameter_at_a_time_is_made_whole():
     actor_critic = with_adapters()
     actor_critic.whole = lambda parameters: asked.append(len(parameters)) or nullcontext()
     list(actor_critic.weights())
-    # an adapted matrix needs its A and B as well: 14 of the 2 * (7 + 3 biases + 2 norms) + 2
+    # 2 layers of 7 matrices, 3 biases and 2 norms, the embeddings and the last norm: 26 parameters,
+    # of which the 14 matrices need their A and B as well
     assert sorted(asked) == [1] * 12 + [3] * 14

@@ -8,8 +8,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model import packing
-from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.actor_critic import ActorCritic
 from ppo.model.packing import pack
+from ppo.model.reference import Reference
 
 TURNS = [([5, 6, 7, 8], [9, 10, 11]), ([5], [6]), ([20, 21], [30, 31, 32, 33, 34, 35])]
 
@@ -24,7 +25,7 @@ def test_a_packed_row_by_hand():
 
 
 def scored(packed: bool, k: int, recompute: bool = False):
-    """Scores of TURNS and the gradients of a loss on them."""
+    """Return the scores of TURNS and the gradients of a loss on them."""
     actor_critic = ActorCritic(make_lm(), k, temperature=0.7, recompute=recompute, packed=packed)
     torch.manual_seed(1)
     torch.nn.init.normal_(actor_critic.head.weight)
@@ -49,7 +50,7 @@ def test_recomputed_activations_change_nothing(packed):
 
 
 def test_queries_keys_and_values_are_of_one_dtype(monkeypatch):
-    # transformers' norms of queries and keys come back in the dtype of their fp32 weights
+    # Qwen3's norms of queries and keys return the dtype of their weights, which is fp32
     seen, plain = set(), packing.scaled_dot_product_attention
     config = Qwen3Config(
         vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, head_dim=8,

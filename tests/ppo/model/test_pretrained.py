@@ -1,4 +1,4 @@
-"""A model comes whole from its directory; what is wrong with one is in test_bad_input."""
+"""A model loads whole from its directory; test_bad_input has the directories that are refused."""
 
 from torch.testing import assert_close
 
