@@ -1,13 +1,12 @@
-"""The paper's tables and figures: prints and runs their commands, then writes a Markdown table.
+"""Reproduces the paper's tables and figures: makes their runs, then writes a Markdown page.
 
     python -m ppo.paper.reproduce table1|table2|table3|figure3|figure4 [--scale paper|embedded]
         [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR] [--out DIR] [-- FLAGS OF main.py]
 
-Every run is a process of its own, one after another. A run that has its final evaluation is
-skipped, one that was begun goes on with --resume: after an interruption the same command does the
-rest. To use two cores, start it twice with different --seeds (table1: --only), then once more with
-all of them for the table. What is run is data in `tables`, how numbers are put together in
-`results`.
+Runs are processes, one after another. A run with its final evaluation is skipped, and one that was
+begun goes on with --resume, so after an interruption the same command does the rest. To use two
+cores, start it twice with different --seeds (table1: --only), then once more with all of them for
+the page. `tables` says what is run, and `results` writes the page.
 """
 
 import argparse
@@ -21,56 +20,60 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ppo.paper.results import final_evaluation, write_results
-from ppo.paper.tables import SCALES, TABLES, flags_of
-from ppo.reports.curves import Run, read_runs
+from ppo.paper.tables import SCALES, TABLES, PaperRow, PaperTable, flags_of
+from ppo.reports.program import Program
+from ppo.reports.run_files import Run, read_runs
 
-ROOT = Path(__file__).resolve().parents[2]
-RUNS = ROOT / "runs" / "reproduce"
+REPOSITORY = Path(__file__).resolve().parents[2]
+RUNS = REPOSITORY / "runs" / "reproduce"
 SEEDS = [1, 2, 3]
-THREADS = "OMP_NUM_THREADS"  # of the embedded models one is fastest
+THREADS = "OMP_NUM_THREADS"  # embedded models are fastest with one
 
 
 @dataclass
-class Planned:
-    row: dict
+class PlannedRun:
+    row: PaperRow
     seed: int
     path: Path
-    flags: dict  # name -> value, of main.py
+    flags: dict  # flag of main.py -> value
 
 
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     at = words.index("--") if "--" in words else len(words)
-    args = get_args(words[:at])
-    try:
-        return reproduce(args, extra_flags(words[at + 1 :], args.runs))
-    except (ValueError, OSError) as error:
-        print(f"ppo.paper.reproduce: error: {error}", file=sys.stderr)
-        return 2
+    work = lambda args: reproduce(args, extra_flags(words[at + 1 :], args.runs))
+    return make_program().run(work, words[:at])
 
 
-def get_args(argv: list[str]) -> argparse.Namespace:
-    parser = OneLineParser(
+def make_program() -> Program:
+    program = Program(
         prog="ppo.paper.reproduce",
-        description="Runs what a table or figure of the paper takes. Flags after -- go to main.py.",
+        description="Reproduce a table or figure of the paper. Flags after -- go to main.py.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("name", choices=TABLES)
-    parser.add_argument("--scale", choices=SCALES, default="embedded", help="of the models")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, do nothing")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="of training")
-    parser.add_argument("--only", nargs="+", default=[], help="run these: parts of names of runs")
-    parser.add_argument("--runs", type=Path, default=RUNS, help="where the runs go")
-    parser.add_argument("--out", type=Path, help="for the table; docs/results, or else --runs")
-    args = parser.parse_args(argv)
-    standard = args.runs.resolve() == RUNS  # others are no results of this project
-    args.out = args.out or (ROOT / "docs" / "results" if standard else args.runs)
-    return args
+    add = program.add_argument
+    add("name", choices=TABLES)
+    add("--scale", choices=SCALES, default="embedded", help="which models and settings")
+    add("--dry-run", action="store_true", help="print the commands and do nothing")
+    add("--seeds", type=int, nargs="+", default=SEEDS, help="seeds of the training runs")
+    add("--only", nargs="+", default=[], help="run only these: names of runs, or parts of names")
+    add("--runs", type=Path, default=RUNS, help="directory of the runs")
+    add("--out", type=Path, help="directory of the page; default: docs/results, or else --runs")
+    return program
+
+
+def out_folder(args: argparse.Namespace) -> Path:
+    """--out or its default. Only the standard runs are results of this project."""
+    standard = args.runs.resolve() == RUNS
+    return args.out or (REPOSITORY / "docs" / "results" if standard else args.runs)
 
 
 def extra_flags(words: list[str], runs: Path) -> dict:
-    """`--name value`, `--name=value` and `--name` as a dict. ValueError: it is something else, a
-    flag that is chosen here, or other settings in the place of the runs without any."""
+    """`--name value`, `--name=value` and `--name` as a dict.
+
+    ValueError: a word is not a flag, the flag is chosen here, or the runs would lie among the
+    standard ones, which have no such flags
+    """
     flags, name = {}, ""
     for word in words:
         if word.startswith("--"):
@@ -83,40 +86,66 @@ def extra_flags(words: list[str], runs: Path) -> dict:
             raise ValueError(f"{word!r} after -- is no flag of main.py")
     for name in ("run_dir", "resume", "env_name", "seed", "eval_only"):
         if name in flags:
-            raise ValueError(f"{typed(name, True)[0]} cannot be given after --")
+            raise ValueError(f"{flag_words({name: True})[0]} cannot be given after --")
     if flags and runs.resolve() == RUNS:
         raise ValueError("flags after -- make other runs: give them a directory with --runs")
     return flags
 
 
 def reproduce(args: argparse.Namespace, extra: dict) -> int:
-    """Run what is missing and write the table. Returns the exit code."""
-    table = TABLES[args.name]
-    planned = plan(args, table, extra)
-    names = dict.fromkeys(run.row["name"] for run in planned)
-    chosen = [run for run in planned if is_chosen(run, args.only, names)]
-    if not chosen:
-        raise ValueError(f"--only {' '.join(args.only)}: nothing of {args.name} is called so; "
-                         f"its runs: {', '.join(names)}")  # fmt: skip
-    commands = [command(run) for run in chosen]  # a run that does not fit shows before any begins
+    """Make the runs that are missing and write the page. Returns the exit code."""
+    table, out = TABLES[args.name], out_folder(args)
+    planned = plan_runs(args, table, extra)
+    chosen = choose_runs(planned, args)
+    # all commands are checked before the first one runs
+    commands = [command_of(run) for run in chosen]
     if not args.dry_run:
-        check_machine(args, table)
+        check_machine(args.scale, table, [out, args.runs])
+    threads = f"{THREADS}={os.environ.get(THREADS, 1)} " * (args.scale == "embedded")
     code = 0
     for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
-        print(f"# {number}/{len(chosen)} {shown(run.path)}" + " is finished" * (not words))
+        print(f"# {number}/{len(chosen)} {relative(run.path)}" + " is finished" * (not words))
         if words:
-            print(printed(words, args.scale), flush=True)
+            print(f"{threads}python {shlex.join(words)}", flush=True)
         if words and not args.dry_run:
             code = execute(words, args.scale)
         if code:
             break
     if not args.dry_run:
-        path = args.out / f"{args.name}-{args.scale}.md"
+        path = out / f"{args.name}-{args.scale}.md"
         about = f"{SCALES[args.scale]['about']}. {made_by(args, extra)}"
-        runs = [(run.row, run.seed, read(run.path)) for run in planned]
+        runs = [(run.row, run.seed, read_run(run.path)) for run in planned]
         write_results(path, table, about, runs)
         print(path)
     return code
+
+
+def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[PlannedRun]:
+    """All runs of a table. Evaluations of the initial model need one seed only."""
+    seeds = list(dict.fromkeys(args.seeds)) if table.trained else [1]
+    folder = args.runs.resolve() / args.scale
+    return [
+        PlannedRun(row, seed, folder / f"{row.name}-seed{seed}",
+                   flags_of(args.scale, table, row, seed) | extra)
+        for row in table.rows for seed in seeds
+    ]  # fmt: skip
+
+
+def choose_runs(planned: list[PlannedRun], args: argparse.Namespace) -> list[PlannedRun]:
+    """The runs that --only names. A whole name stands for itself, not for longer ones with it.
+
+    ValueError: it names none
+    """
+    names = dict.fromkeys(run.row.name for run in planned)
+    fits = lambda name, part: part == name if part in names else part in name
+    chosen = [
+        run for run in planned
+        if not args.only or any(fits(run.row.name, part) for part in args.only)
+    ]  # fmt: skip
+    if not chosen:
+        raise ValueError(f"--only {' '.join(args.only)}: nothing of {args.name} is called so; "
+                         f"its runs: {', '.join(names)}")  # fmt: skip
+    return chosen
 
 
 def made_by(args: argparse.Namespace, extra: dict) -> str:
@@ -124,107 +153,77 @@ def made_by(args: argparse.Namespace, extra: dict) -> str:
     if args.seeds != SEEDS:
         words += ["--seeds", *map(str, args.seeds)]
     if extra:
-        words += ["--runs", shown(args.runs.resolve()), "--"]
-        words += [word for name, value in extra.items() for word in typed(name, value)]
+        words += ["--runs", relative(args.runs.resolve()), "--", *flag_words(extra)]
     return f"Made by `{shlex.join(words)}`; with --dry-run it prints the commands of the runs"
 
 
-def plan(args: argparse.Namespace, table: dict, extra: dict) -> list[Planned]:
-    """Every run of a table; evaluations of the initial model do not depend on the seed."""
-    seeds = list(dict.fromkeys(args.seeds)) if table["trained"] else [1]
-    folder = args.runs.resolve() / args.scale
-    return [
-        Planned(row, seed, folder / f"{row['name']}-seed{seed}",
-                flags_of(args.scale, table, row, seed) | extra)
-        for row in table["rows"] for seed in seeds
-    ]  # fmt: skip
-
-
-def is_chosen(run: Planned, only: list[str], names: dict[str, None]) -> bool:
-    """A whole name of `names` is that row's alone; a part is that of all that have it."""
-    name = run.row["name"]
-    return not only or any(part == name if part in names else part in name for part in only)
-
-
-def check_machine(args: argparse.Namespace, table: dict) -> None:
-    """ValueError or OSError: what would be found missing after hours."""
-    if args.scale == "paper":
-        import torch  # not for a dry run: it takes seconds
+def check_machine(scale: str, table: PaperTable, folders: list[Path]) -> None:
+    """ValueError or OSError for what would otherwise show only after hours."""
+    if scale == "paper":
+        import torch  # takes seconds, which a dry run need not wait for
 
         if not torch.cuda.is_available():
             raise ValueError("--scale paper needs a CUDA device; --dry-run prints its commands")
-    if table["pictures"] and importlib.util.find_spec("matplotlib") is None:
+    if table.pictures and importlib.util.find_spec("matplotlib") is None:
         raise ValueError("matplotlib is missing: pip install -e .[report]")
-    for folder in (args.out, args.runs):
+    for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def command(run: Planned) -> list[str]:
-    """The words after `python`; none for a finished run. ValueError: what is there is not it."""
-    path = shown(run.path)
+def command_of(run: PlannedRun) -> list[str]:
+    """The words after `python`, none for a finished run. ValueError: its place holds another."""
+    path = relative(run.path)
     if not run.path.exists() or run.path.is_dir() and not any(run.path.iterdir()):
-        flags = run.flags | {"run_dir": path}
-        return ["main.py", *(word for name, value in flags.items() for word in typed(name, value))]
-    there = read(run.path)
+        return ["main.py", *flag_words(run.flags | {"run_dir": path})]
+    there = read_run(run.path)
     if there is None:
         raise ValueError(f"{path} is not the directory of a run: move it, or name another --runs")
     known = there.settings | {"seed": there.seed}
     for name, value in run.flags.items():
-        if name in known and not same(known[name], value):
-            raise ValueError(
-                f"{path} was made with {name} {known[name]}, not {value}: move it, or name "
-                "another --runs"
-            )
+        if name in known and not same_value(known[name], value):
+            raise ValueError(f"{path} was made with {name} {known[name]}, not {value}: move it, or "
+                             "name another --runs")  # fmt: skip
     return [] if final_evaluation(there) else ["main.py", "--resume", path]
 
 
-def read(path: Path) -> Run | None:
+def read_run(path: Path) -> Run | None:
     return next(iter(read_runs([path], [])), None)
 
 
-def same(a, b) -> bool:
+def same_value(a, b) -> bool:
     try:
         return float(a) == float(b)
     except (TypeError, ValueError):
         return str(a) == str(b)
 
 
-def typed(name: str, value) -> list[str]:
-    return [f"--{name.replace('_', '-')}"] + [str(value)] * (value is not True)
+def flag_words(flags: dict) -> list[str]:
+    """The flags as words of a command line."""
+    words = []
+    for name, value in flags.items():
+        words += [f"--{name.replace('_', '-')}"] + [str(value)] * (value is not True)
+    return words
 
 
-def shown(path: Path) -> str:
-    """As main.py is told, which runs in ROOT."""
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
-
-
-def printed(words: list[str], scale: str) -> str:
-    threads = f"{THREADS}={os.environ.get(THREADS, 1)} " * (scale == "embedded")
-    return f"{threads}python {shlex.join(words)}"
+def relative(path: Path) -> str:
+    """The path as main.py gets it, which runs in the repository."""
+    return str(path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path)
 
 
 def execute(words: list[str], scale: str) -> int:
-    """Run a command to its end. SIGTERM is handed on to it, SIGINT it has from the terminal: it
-    saves and ends with a code that is not 0."""
+    """Run a command to its end, and return its exit code. The command gets Ctrl-C from the terminal
+    and SIGTERM from here; it then saves and ends with a code that is not 0."""
     threads = {THREADS: "1"} if scale == "embedded" else {}
-    process = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=threads | os.environ)
+    process = subprocess.Popen([sys.executable, *words], cwd=REPOSITORY, env=threads | os.environ)
     hand_on = lambda number, frame: process.send_signal(number)
-    before = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, hand_on),
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
-    }
+    on_term = signal.signal(signal.SIGTERM, hand_on)
+    on_int = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         code = process.wait()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, on_term)
+        signal.signal(signal.SIGINT, on_int)
     return code if code >= 0 else 128 - code
-
-
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message: str):
-        sys.stderr.write(f"{self.prog}: error: {message}\n")
-        raise SystemExit(2)
 
 
 if __name__ == "__main__":

@@ -1,48 +1,41 @@
-"""Pictures of groups of runs: the curves of `curves` over training turns, and where time went.
+"""Draws groups of runs: learning curves over training turns, and where the time went.
 
-A group is a line, the mean over its runs, with a band of one standard deviation. matplotlib is
-imported when something is drawn, and here only.
+A group is a line, the mean over its runs, inside a band of one standard deviation. matplotlib is
+imported only here, and only when something is drawn.
 """
 
 import io
+import statistics
 import textwrap
 from dataclasses import dataclass
 
-from ppo.reports.curves import Group, Run, mean_and_spread
+from ppo.reports.run_files import Group, Run
 
-# Colours that colour-blind readers tell apart: Okabe and Ito's for groups, Tol's for a run's time.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-PARTS = {"warm-up": "#332288", "collect": "#88CCEE", "score": "#DDCC77", "update": "#44AA99",
+# Colour-blind readers can tell these apart: Okabe and Ito's colours for groups, Tol's for times.
+GROUPS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+TIMES = {"warm-up": "#332288", "collect": "#88CCEE", "score": "#DDCC77", "update": "#44AA99",
          "push": "#CC6677", "eval": "#AA4499", "other": "#DDDDDD"}  # fmt: skip
 STYLE = {
-    "text.parse_math": False,  # a name may hold a $
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "figure.constrained_layout.use": True,
-    "figure.constrained_layout.w_pad": 0.1,
-    "figure.constrained_layout.h_pad": 0.08,
-}
+    "text.parse_math": False,  # names may contain a $
+    "axes.titlelocation": "left", "axes.titleweight": "bold",
+    "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e4e4e4",
+    "legend.frameon": False, "legend.fontsize": 9, "figure.constrained_layout.use": True,
+    "figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.08,
+}  # fmt: skip
 
 
 @dataclass
 class Chart:
-    """metrics: the first is a solid line, the second dashed; panel: of the evaluations, dots with
-    bars; key: says which is which."""
+    """One picture. The first metric is a solid line, the second a dashed one."""
 
     file: str
     title: str
     unit: str
     metrics: tuple[str, ...]
     limits: tuple[float, float] | None = None
-    panel: str = ""
-    key: str = ""
+    evaluation: str = ""  # key of eval.jsonl, drawn as dots with error bars
+    key: str = ""  # explains the kinds of lines
 
 
 SHARE = (-0.02, 1.02)
@@ -61,28 +54,29 @@ CHARTS = [
 ]  # fmt: skip
 
 
-def draw(groups: list[Group]) -> dict[str, bytes]:
-    """File name -> PNG of every chart that has something to show."""
+def draw_charts(groups: list[Group]) -> dict[str, bytes]:
+    """File name -> PNG, for every chart that has something to show.
+
+    ValueError: matplotlib is missing
+    """
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ValueError("matplotlib is missing: pip install -e .[report]") from error
-    pictures = {}
+    runs, figures = [run for group in groups for run in group.runs], {}
     with matplotlib.rc_context(STYLE):
         for chart in CHARTS:
             figure = Figure(figsize=(6.4, 3.8 + 0.2 * len(groups)))
             if _draw_chart(figure, chart, groups):
-                pictures[chart.file] = _png(figure)
-        runs = [run for group in groups for run in group.runs]
-        figure = Figure(figsize=(6.4, 1.7 + 0.3 * len(runs)))
-        _draw_time(figure, runs)
-        pictures["time"] = _png(figure)
-    return pictures
+                figures[chart.file] = figure
+        figures["time"] = Figure(figsize=(6.4, 1.7 + 0.3 * len(runs)))
+        _draw_time(figures["time"], runs)
+        return {name: _png(figure) for name, figure in figures.items()}
 
 
 def _draw_chart(figure, chart: Chart, groups: list[Group]) -> bool:
-    """The curves and evaluations of every group. Returns False where there are none."""
+    """Draw curves and evaluations of every group. Returns False where there are none."""
     axes, drawn = figure.subplots(), False
     axes.set(title=chart.title, ylabel=chart.unit, xlabel="training turns")
     axes.set_title(chart.key, loc="right", size=9, weight="normal", color="#555555")
@@ -96,39 +90,35 @@ def _draw_chart(figure, chart: Chart, groups: list[Group]) -> bool:
             axes.plot(turns, means, line, color=colour_of(i), linewidth=1.6)
             axes.fill_between(turns, low, high, color=colour_of(i), alpha=0.18, linewidth=0)
             drawn = drawn or bool(points)
-    if chart.panel:
-        drawn = _draw_evaluations(axes, chart.panel, groups) or drawn
+    if chart.evaluation:
+        drawn = _draw_evaluations(axes, chart.evaluation, groups) or drawn
     axes.set_ylim(chart.limits)
     figure.legend(loc="outside lower left")
     return drawn
 
 
 def _draw_evaluations(axes, name: str, groups: list[Group]) -> bool:
-    """A dot with its bar for every evaluation of every run, side by side where they coincide."""
+    """Draw a dot with its bar for every evaluation. Runs stand side by side at the same update."""
     runs = [(colour_of(i), run) for i, group in enumerate(groups) for run in group.runs]
     width = max([e["update"] * run.turns for _, run in runs for e in run.evals], default=0)
     for k, (colour, run) in enumerate(runs):
         aside = (k - (len(runs) - 1) / 2) * 0.01 * width
-        turns = [e["update"] * run.turns + aside for e in run.evals]
-        bars = zip(*[_bar(name, e) for e in run.evals], strict=True) if run.evals else ([], [])
-        axes.errorbar(
-            turns, [e[name] for e in run.evals], list(bars), fmt="o", color=colour,
-            markersize=6, markeredgecolor="white", markeredgewidth=0.8, linewidth=1.2, zorder=3,
-        )  # fmt: skip
+        for e in run.evals:
+            if name == "eval/return":
+                down = up = e["eval/return_stderr"]
+            else:  # rounding can put a bound past a share of 0 or 1
+                down, up = e[name] - e[f"{name}_low"], e[f"{name}_high"] - e[name]
+            bar = [[max(0.0, down)], [max(0.0, up)]]
+            axes.errorbar(
+                e["update"] * run.turns + aside, e[name], bar, fmt="o", color=colour, markersize=6,
+                markeredgecolor="white", markeredgewidth=0.8, linewidth=1.2, zorder=3,
+            )  # fmt: skip
     return any(run.evals for _, run in runs)
-
-
-def _bar(name: str, e: dict) -> tuple[float, float]:
-    """How far the bar of an evaluation reaches down and up."""
-    if name == "eval/return":
-        return e["eval/return_stderr"], e["eval/return_stderr"]
-    down, up = e[name] - e[f"{name}_low"], e[f"{name}_high"] - e[name]
-    return max(0.0, down), max(0.0, up)  # of 0 and 1 a bound may miss by rounding
 
 
 def _draw_time(figure, runs: list[Run]) -> None:
     axes, starts = figure.subplots(), [0.0] * len(runs)
-    for part, colour in PARTS.items():
+    for part, colour in TIMES.items():
         minutes = [run.minutes()[part] for run in runs]
         axes.barh(range(len(runs)), minutes, 0.7, left=starts, color=colour, label=part)
         starts = [start + more for start, more in zip(starts, minutes, strict=True)]
@@ -137,11 +127,23 @@ def _draw_time(figure, runs: list[Run]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
-    figure.legend(loc="outside lower left", ncols=len(PARTS), columnspacing=1, handlelength=1)
+    figure.legend(loc="outside lower left", ncols=len(TIMES), columnspacing=1, handlelength=1)
+
+
+def mean_and_spread(curves: list[dict[int, float]]) -> list[tuple[int, float, float, float]]:
+    """(turns, mean m, m - s, m + s) over the curves that have a value at these turns. s is the
+    sample standard deviation, and 0 for a single curve."""
+    points = []
+    for turns in sorted(set().union(*curves)):
+        values = [curve[turns] for curve in curves if turns in curve]
+        mean = statistics.fmean(values)
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        points.append((turns, mean, mean - spread, mean + spread))
+    return points
 
 
 def colour_of(group: int) -> str:
-    return COLOURS[group % len(COLOURS)]
+    return GROUPS[group % len(GROUPS)]
 
 
 def _png(figure) -> bytes:

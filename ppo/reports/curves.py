@@ -1,145 +1,127 @@
-"""What the directories of runs hold: their curves, and which runs belong together.
+"""Draws the learning curves of runs: PNG files, and one HTML page that needs nothing else.
 
-Runs that differ in nothing but the seed are one group, with a mean and a spread. Read are
-args.json, metrics.jsonl, eval.jsonl and warmup.jsonl; what is missing or torn (the last line of a
-killed run) is left out and noted in one line. `ppo.reports.page` draws them.
+    python -m ppo.reports.curves RUN [RUN ...] [--out DIR]
+
+Runs that differ in nothing but their seeds are drawn as one. `run_files` reads and groups the runs,
+`charts` draws the pictures, and this file writes the page.
 """
 
-import json
-import math
-import os
-import statistics
-from dataclasses import dataclass
+import base64
+import sys
+from html import escape
 from pathlib import Path
+from string import Template
 
-NOT_SETTINGS = "seed run_dir resume override skip_first_eval".split()  # same group, whatever these
-PANEL = "update eval/success eval/success_low eval/success_high eval/return eval/return_stderr"
-
-
-@dataclass
-class Run:
-    """metrics, evals, warmup: the objects of the .jsonl files, without what is no finite number."""
-
-    name: str
-    settings: dict
-    seed: int
-    commit: str
-    turns: int  # of an update
-    metrics: list[dict[str, float]]
-    evals: list[dict[str, float]]
-    warmup: list[dict[str, float]]
-
-    def curve(self, metric: str) -> dict[int, float]:
-        """Training turns -> value, where there is one."""
-        return {m["turns"]: m[metric] for m in self.metrics if metric in m}
-
-    def minutes(self) -> dict[str, float]:
-        """Where its time went."""
-        total = lambda rows, name: sum(row.get(f"time/{name}", 0.0) for row in rows) / 60
-        inside = {n: total(self.metrics, n) for n in ("collect", "score", "update", "push")}
-        return {
-            "warm-up": total(self.warmup, "total"),
-            **inside,
-            "eval": total(self.evals, "total"),
-            "other": max(0.0, total(self.metrics, "total") - sum(inside.values())),
-        }
+from ppo.reports.charts import colour_of, draw_charts
+from ppo.reports.evaluations import cell_text
+from ppo.reports.program import Program
+from ppo.reports.run_files import Group, Run, differing, group_runs, read_runs
 
 
-@dataclass
-class Group:
-    label: str
-    runs: list[Run]
+def main(argv: list[str] | None = None) -> int:
+    program = Program(prog="ppo.reports.curves", description="Draw the learning curves of runs.")
+    program.add_runs()
+    out = Path("runs/report")
+    program.add_argument("--out", type=Path, default=out, help="directory to write: %(default)s")
+    return program.run(lambda args: print(write_curves(args.runs, args.out)), argv)
 
 
-def read_runs(paths: list[Path], notes: list[str]) -> list[Run]:
-    """Every run once, under the shortest names that tell them apart; `notes` gets what is amiss."""
-    paths = list(dict.fromkeys(path.resolve() for path in paths))
-    there = [path for path in paths if (path / "args.json").exists()] or paths
-    above = os.path.commonpath([path.parent for path in there])
-    runs = [_read_run(path, os.path.relpath(path, above), notes) for path in paths]
-    return [run for run in runs if run is not None]
+def write_curves(paths: list[Path], out: Path) -> Path:
+    """Write the pictures and index.html into `out`, and return the path of index.html.
+
+    ValueError: no path is a run, or matplotlib is missing. OSError: `out` cannot be written.
+    """
+    notes = []
+    groups = group_runs(read_runs(paths, notes))
+    for note in notes:
+        print(note)
+    if not groups:
+        raise ValueError("none of these is the directory of a run")
+    out.mkdir(parents=True, exist_ok=True)
+    pictures = draw_charts(groups)
+    for name, png in pictures.items():
+        (out / f"{name}.png").write_bytes(png)
+    html = curves_page(groups, pictures, notes).encode("utf-8", "replace")
+    (out / "index.html").write_bytes(html)
+    return out / "index.html"
 
 
-def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
-    name = name.encode("utf-8", "replace").decode()  # a file name may be no Unicode
-    try:
-        about = json.loads((path / "args.json").read_text())
-        args, commit = dict(about["args"]), str(about["git"] or "-")
-        seed, turns = int(args["seed"]), int(args["n_env"]) * int(args["e_len"])
-    except (OSError, ValueError, KeyError, TypeError):
-        notes.append(f"{name}: left out, no args.json of a run is there")
-        return None
-    return Run(
-        name,
-        {key: value for key, value in args.items() if key not in NOT_SETTINGS},
-        seed,
-        commit[:7] + "-dirty" * commit.endswith("-dirty"),
-        turns,
-        _read_rows(path, "metrics.jsonl", "turns", name, notes),
-        _read_rows(path, "eval.jsonl", PANEL, name, notes),
-        _read_rows(path, "warmup.jsonl", "", name, notes) if args.get("w_epoch") else [],
+def curves_page(groups: list[Group], pictures: dict[str, bytes], notes: list[str]) -> str:
+    """The HTML, with the pictures in it. All text that comes from a run is escaped."""
+    runs = [(i, run) for i, group in enumerate(groups) for run in group.runs]
+    head = ["run", "seed", "commit", "updates", "success before", "after", "minutes"]
+    image = '<img alt="{}" src="data:image/png;base64,{}">'
+    images = [image.format(n, base64.b64encode(png).decode()) for n, png in pictures.items()]
+    return Template(PAGE).substitute(
+        runs=_table(head, [_row(run, i) for i, run in runs]),
+        differences=_differences(groups),
+        notes="".join(f"<li>{escape(note)}</li>" for note in notes),
+        images="\n".join(images),
     )
 
 
-def _read_rows(path: Path, file: str, needs: str, name: str, notes: list[str]) -> list[dict]:
-    """The objects of a .jsonl file that have the numbers it `needs`."""
-    try:
-        lines = (path / file).read_text(errors="replace").strip().splitlines()
-    except OSError as error:
-        notes.append(f"{name}/{file}: {error.strerror}")
-        return []
-    rows = []
-    for line in lines:
-        try:
-            row = {k: v for k, v in json.loads(line).items() if _is_number(v)}
-        except (ValueError, AttributeError):
-            continue
-        if all(key in row for key in needs.split()):
-            rows.append(row)
-    if len(rows) < len(lines):
-        notes.append(f"{name}/{file}: {len(lines) - len(rows)} of {len(lines)} lines left out")
-    return rows
+def _row(run: Run, group: int) -> list[str]:
+    before = [e for e in run.evals if e["update"] == 0][-1:]
+    after = [e for e in run.evals if e["update"] > 0][-1:]
+    return [
+        _named(run.name, group),
+        str(run.seed),
+        escape(run.commit),
+        f"{len(run.metrics)} of {escape(str(run.settings.get('num_updates', '-')))}",
+        "".join(cell_text("success", e) for e in before) or "-",
+        "".join(f"{cell_text('success', e)} ({e['update']:.0f} updates)" for e in after) or "-",
+        f"{sum(run.minutes().values()):.1f}",
+    ]
 
 
-def _is_number(value) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def _differences(groups: list[Group]) -> str:
+    """A table of the settings that differ between groups."""
+    runs = [group.runs[0] for group in groups]
+    head = ["what differs", *(_named(group.label, i) for i, group in enumerate(groups))]
+    rows = [
+        [escape(name), *(escape(str(run.settings.get(name, "-"))) for run in runs)]
+        for name in differing(runs)
+    ]
+    return _table(head, rows) if rows else ""
 
 
-def group_runs(runs: list[Run]) -> list[Group]:
-    """Runs that differ in nothing but their seeds, labelled with what tells the groups apart."""
-    groups = {}
-    for run in runs:
-        groups.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
-    names = differing(runs)
-    return [Group(_label(group, names), group) for group in groups.values()]
+def _named(name: str, group: int) -> str:
+    """HTML of a name behind a square in the colour of its group."""
+    return f'<b style="color:{colour_of(group)}">&#9632;</b> {escape(name)}'
 
 
-def differing(runs: list[Run]) -> list[str]:
-    """Names of the settings that are not the same in all runs, or not there in all of them."""
-    shown = lambda name: {json.dumps(r.settings.get(name)) + "?" * (name not in r.settings)
-                          for r in runs}  # fmt: skip
-    names = dict.fromkeys(name for run in runs for name in run.settings)
-    return [name for name in names if len(shown(name)) > 1]
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    """An HTML table. The cells are HTML, too."""
+    line = lambda cells, tag: f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
 
 
-def _label(group: list[Run], names: list[str], most: int = 3) -> str:
-    """The environment, what differs (the first few), the seeds."""
-    settings = group[0].settings
-    differs = [f"{name} {settings.get(name, '-')}" for name in names if name != "env_name"]
-    if len(differs) > most:
-        differs[most:] = [f"{len(differs) - most} more"]
-    seeds = " ".join(str(seed) for seed in sorted(run.seed for run in group))
-    words = "seeds" if len(group) > 1 else "seed"
-    return ", ".join([str(settings.get("env_name", "-")), *differs, f"{words} {seeds}"])
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Learning curves</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 1240px;
+       padding: 0 1em; color: #222 }
+table { border-collapse: collapse; font-size: 14px; margin-bottom: 1.5em;
+        font-variant-numeric: tabular-nums }
+th, td { text-align: left; padding: 3px 16px 3px 0; border-bottom: 1px solid #ddd }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 18px;
+          align-items: start }
+img { width: 100% }
+</style>
+<h1>Learning curves</h1>
+$runs
+$differences
+<ul>$notes</ul>
+<p>A line is the mean over the runs of a colour, and its band is one standard deviation over them.
+Training success and return are means over the last 100 episodes. Evaluations play the same episodes
+in every run.</p>
+<div class="charts">
+$images
+</div>
+</html>
+"""
 
 
-def mean_and_spread(curves: list[dict[int, float]]) -> list[tuple[int, float, float, float]]:
-    """(turns, mean m, m - s, m + s) over the curves that have a value there. s is the standard
-    deviation, with n - 1 in it; 0 for a single curve."""
-    points = []
-    for turns in sorted({turns for curve in curves for turns in curve}):
-        values = [curve[turns] for curve in curves if turns in curve]
-        mean = statistics.fmean(values)
-        spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        points.append((turns, mean, mean - spread, mean + spread))
-    return points
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,83 +1,56 @@
-"""The dialogue log as episodes: read, cut, chosen, and harmless to show.
+"""Reads the dialogue log (trajectories.jsonl) as episodes, and makes text safe to show.
 
-An episode is what the log holds of it: it may have begun before the log (in the warm-up), go on
-through several updates, and have no end in it.
+An episode here is the part of it that the log holds. Its first turns may lie before the log (in the
+warm-up), it may span several updates, and it may have no end.
 """
 
 import json
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-SCORES = ("advantages", "values", "kl")  # what tokens are coloured by
+SCORES = ("advantages", "values", "kl")  # numbers per token, which can colour it
 FAILED = ("failure", "time limit", "fault")
 NEEDED = set(
     """update env episode seed step prompt response action_at action valid reward terminated
     truncated success fault response_truncated prompt_overflow tokens logps values advantages
     kl""".split()
 )
-# All that moves a cursor, changes the direction of text or cannot be seen, but newline and tab
+# Everything invisible, and what moves a cursor or turns the direction of text; newline and tab stay
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
-def shown(text: str) -> str:
-    """The text with what a terminal or a browser would obey, or hide, written out."""
-    return HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+class LoggedEpisode:
+    """The turns of one episode that are in the log, at least one, and what they add up to."""
 
-
-@dataclass
-class Episode:
-    """What the log holds of an episode; it may have begun before and may go on after."""
-
-    env: int
-    number: int
-    turns: list[dict]  # at least one
-
-    @property
-    def length(self) -> int:
-        return len(self.turns)
-
-    @property
-    def seed(self) -> int:
-        return self.turns[0]["seed"]
-
-    @property
-    def ret(self) -> float:
-        """Undiscounted, of the turns in the log."""
-        return sum(turn["reward"] for turn in self.turns)
-
-    @property
-    def invalid(self) -> int:
-        return sum(not turn["valid"] for turn in self.turns)
-
-    @property
-    def updates(self) -> tuple[int, int]:
-        return self.turns[0]["update"], self.turns[-1]["update"]
-
-    @property
-    def missing(self) -> int:
-        """Turns that are not in the log: those of the warm-up, lines that were left out."""
-        return self.turns[-1]["step"] - len(self.turns)
-
-    @property
-    def outcome(self) -> str:
-        last = self.turns[-1]
+    def __init__(self, env: int, number: int, turns: list[dict]):
+        first, last = turns[0], turns[-1]
+        self.env, self.number, self.turns = env, number, turns
+        self.seed, self.length = first["seed"], len(turns)
+        self.ret = sum(turn["reward"] for turn in turns)  # undiscounted
+        self.invalid = sum(not turn["valid"] for turn in turns)
+        self.updates = first["update"], last["update"]
+        self.missing = last["step"] - len(turns)  # turns of the warm-up, and torn lines
         if last["fault"]:
-            return "fault"
-        if last["terminated"] or last["truncated"]:
+            self.outcome = "fault"
+        elif last["terminated"] or last["truncated"]:
             failed = "failure" if last["terminated"] else "time limit"
-            return "success" if last["success"] else failed
-        return "unfinished"
+            self.outcome = "success" if last["success"] else failed
+        else:
+            self.outcome = "unfinished"
+
+    @property
+    def name(self) -> str:
+        return f"env {self.env} episode {self.number}"
 
 
-def read(run: Path) -> list[dict]:
-    """The records of the log; lines that are not whole are left out, with a notice.
+def read_log(run: Path) -> list[dict]:
+    """The turns of the log. Torn lines are left out, with a notice on stderr.
 
-    ValueError: there is no log, or no turn in it.
+    ValueError: there is no log, or no turn in it
     """
     path, records, torn = run / "trajectories.jsonl", [], []
     if not path.is_file():
@@ -85,12 +58,12 @@ def read(run: Path) -> list[dict]:
         raise ValueError(f"{run} {what}; RUN is the --run-dir of a run that was trained")
     with open(path, encoding="utf-8", errors="replace") as log:
         for number, line in enumerate(log, start=1):
-            try:  # NaN is no JSON for a browser
+            try:  # a browser's JSON has no NaN
                 record = json.loads(line, parse_constant=lambda name: None)
             except ValueError:
                 record = None
             whole = isinstance(record, dict) and NEEDED <= record.keys()
-            whole = whole and isinstance(record["reward"], int | float)  # NaN has become None
+            whole = whole and isinstance(record["reward"], int | float)  # it may have been NaN
             records.append(record) if whole else torn.append(number)
     if torn:
         lines = f"line {torn[0]}" if len(torn) == 1 else f"{len(torn)} lines (first: {torn[0]})"
@@ -100,24 +73,25 @@ def read(run: Path) -> list[dict]:
     return records
 
 
-def split(records: list[dict]) -> list[Episode]:
+def episodes_of(records: list[dict]) -> list[LoggedEpisode]:
     """Episodes in the order of their environments, then of time."""
     turns: dict[tuple[int, int], list[dict]] = {}
     for record in records:
         turns.setdefault((record["env"], record["episode"]), []).append(record)
-    return [Episode(*key, turns[key]) for key in sorted(turns)]
+    return [LoggedEpisode(env, number, turns[env, number]) for env, number in sorted(turns)]
 
 
-def select(
-    episodes: list[Episode],
+def filter_episodes(
+    episodes: list[LoggedEpisode],
     env: int | None = None,
     number: int | None = None,
     updates: tuple[int, int] | None = None,
     failures: bool = False,
     invalid: bool = False,
     longest: bool = False,
-) -> list[Episode]:
-    """Those that pass all filters. updates: first and last, of which an episode has a turn."""
+) -> list[LoggedEpisode]:
+    """The episodes that pass all filters. `updates` keeps those with turns between first and last
+    (inclusive); `longest` sorts by length."""
     low, high = updates or (0, sys.maxsize)
     chosen = [
         episode
@@ -132,11 +106,17 @@ def select(
     return sorted(chosen, key=lambda episode: -episode.length) if longest else chosen
 
 
-def bounds(episodes: list[Episode]) -> dict[str, float]:
-    """Where the colours end: 98 of 100 tokens are inside, so that an outlier pales nothing."""
+def colour_bounds(episodes: list[LoggedEpisode]) -> dict[str, float]:
+    """Score -> the size that gets the full colour. 98 of 100 tokens lie below it, so that a few
+    outliers do not make all others pale."""
     found = {}
     for name in SCORES:
         sizes = [abs(x) for e in episodes for turn in e.turns for x in turn[name] if x is not None]
         sizes = sorted(sizes) or [0.0]
         found[name] = sizes[int(0.98 * len(sizes))] or sizes[-1] or 1.0
     return found
+
+
+def escape_hidden(text: str) -> str:
+    """Write out, as ⟨U+001B⟩, the characters that a terminal or a browser would obey or hide."""
+    return HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)

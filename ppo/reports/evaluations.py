@@ -1,18 +1,18 @@
-"""Evaluations as a Markdown table: eval.md in a run's directory, or a table over runs.
+"""Evaluations as a Markdown table: eval.md in a run's directory, or one table over several runs.
 
     python -m ppo.reports.evaluations RUN [RUN ...]
 
-A row is an evaluation of eval.jsonl: success with its Wilson 95 % interval, the mean return with
-its standard error. Crafter's rows also have the score, and a second table the share of episodes in
-which each achievement was unlocked.
+Each line of eval.jsonl is a row: success with its Wilson 95 % interval, the mean return with its
+standard error. Crafter adds the score, and a second table of how often each achievement was
+unlocked.
 """
 
-import argparse
 import math
 import sys
 from pathlib import Path
 
-from ppo.reports.curves import Run, read_runs
+from ppo.reports.program import Program
+from ppo.reports.run_files import Run, read_runs
 
 ACHIEVEMENT = "eval/achievement/"
 COLUMNS = {
@@ -29,77 +29,79 @@ COLUMNS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="ppo.reports.evaluations", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's directory")
+    program = Program(prog="ppo.reports.evaluations", description=__doc__.splitlines()[0])
+    program.add_runs()
+    return program.run(print_evaluations, argv)
+
+
+def print_evaluations(args) -> None:
     notes = []
-    runs = read_runs(parser.parse_args(argv).runs, notes)
-    notes = [note for note in notes if "args.json" in note or "eval.jsonl" in note]  # the rest may
-    if not any(run.evals for run in runs):  # be missing
-        print(f"ppo.reports.evaluations: error: no evaluation: {'; '.join(notes)}", file=sys.stderr)
-        return 2
+    runs = read_runs(args.runs, notes)
+    # a run that was only evaluated has no other files, so their absence is not worth a note
+    notes = [note for note in notes if "args.json" in note or "eval.jsonl" in note]
+    if not any(run.evals for run in runs):
+        raise ValueError(f"no evaluation: {'; '.join(notes)}")
     for note in notes:
         print(f"ppo.reports.evaluations: {note}", file=sys.stderr)
     print(eval_table(runs))
-    return 0
 
 
-def write_eval_table(run: Path) -> None:
-    """eval.md of all evaluations of a run so far; nothing where it has no args.json."""
-    if runs := read_runs([run], []):
+def write_eval_table(run_dir: Path) -> None:
+    """Write all evaluations so far to eval.md. Without an args.json nothing is written."""
+    if runs := read_runs([run_dir], []):
         text = f"# Evaluations\n\n{eval_table(runs)}\n"
-        (run / "eval.md").write_text(text, errors="replace")
+        (run_dir / "eval.md").write_text(text, errors="replace")
 
 
 def eval_table(runs: list[Run]) -> str:
-    rows = [(run, e | crafter_score(e)) for run in runs for e in run.evals]
-    names = [n for n, form in COLUMNS.items() if any(_cell(form, e) != "-" for _, e in rows)]
+    rows = [(run, with_score(e)) for run in runs for e in run.evals]
+    names = [name for name in COLUMNS if any(cell_text(name, e) != "-" for _, e in rows)]
+    several = len(runs) > 1
     table = [
-        [run.name] * (len(runs) > 1)
+        [run.name] * several
         + [str(run.settings.get("env_name", "-"))]
-        + [_cell(COLUMNS[name], e) for name in names]
+        + [cell_text(name, e) for name in names]
         for run, e in rows
     ]
-    head = ["run"] * (len(runs) > 1) + ["environment", *names]
-    said = "Success with its Wilson 95 % interval, return with its standard error."
-    return "\n".join([markdown(head, table), "", said, *_achievements(rows)])
+    head = ["run"] * several + ["environment", *names]
+    about = "Success with its Wilson 95 % interval, return with its standard error."
+    return "\n".join([markdown_table(head, table), "", about, *_achievements(rows)])
 
 
 def _achievements(rows: list[tuple[Run, dict]]) -> list[str]:
+    """Lines of the second table: achievements down, evaluations across."""
     rows = [(run, e) for run, e in rows if "score" in e]
     if not rows:
         return []
-    keys = [key for key in rows[0][1] if key.startswith(ACHIEVEMENT)]
     several = len({run.name for run, _ in rows}) > 1
     head = [f"{run.name}, " * several + f"after {e['update']:.0f} updates" for run, e in rows]
+    share = lambda e, key: f"{e[key]:.3f}" if key in e else "-"
     table = [
-        [key.removeprefix(ACHIEVEMENT), *(_cell(f"{{{key}:.3f}}", e) for _, e in rows)]
-        for key in keys
+        [key.removeprefix(ACHIEVEMENT), *(share(e, key) for _, e in rows)]
+        for key in rows[0][1]
+        if key.startswith(ACHIEVEMENT)
     ]
     score = "Score: exp of the mean of ln(1 + s) over the achievements, less 1; s in percent."
-    return ["", markdown(["achievement: share of episodes", *head], table), "", score]
+    return ["", markdown_table(["achievement: share of episodes", *head], table), "", score]
 
 
-def crafter_score(record: dict) -> dict[str, float]:
-    """{"score": exp(mean of ln(1 + s_i)) - 1}, s_i the percentage of episodes that unlocked
-    achievement i (Hafner 2021); {} for an environment without achievements."""
-    shares = [100 * share for key, share in record.items() if key.startswith(ACHIEVEMENT)]
-    if not shares:
-        return {}
-    return {"score": math.exp(sum(math.log1p(s) for s in shares) / len(shares)) - 1}
+def with_score(evaluation: dict) -> dict:
+    """Add Crafter's score, exp(mean of ln(1 + s_i)) - 1 with s_i the percentage of episodes that
+    unlocked achievement i (Hafner 2021). Without achievements there is no score."""
+    logs = [math.log1p(100 * v) for k, v in evaluation.items() if k.startswith(ACHIEVEMENT)]
+    return evaluation | ({"score": math.exp(sum(logs) / len(logs)) - 1} if logs else {})
 
 
-def _cell(form: str, record: dict) -> str:
+def cell_text(column: str, evaluation: dict) -> str:
+    """The text of one of COLUMNS, "-" where a number is missing."""
     try:
-        return form.format_map(record)
+        return COLUMNS[column].format_map(evaluation)
     except KeyError:
         return "-"
 
 
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table of texts."""
-    line = lambda cells: f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    line = lambda cells: f"| {' | '.join(text.replace('|', chr(92) + '|') for text in cells)} |"
     return "\n".join([line(head), "|" + "---|" * len(head), *map(line, rows)])
 
 

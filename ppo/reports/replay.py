@@ -1,7 +1,7 @@
-"""Pictures of logged episodes: environments draw only when asked, so they are played again.
+"""Makes pictures of logged episodes. The log holds none, so the episodes are played again.
 
-Equal seeds and equal responses lead to the same place; that they did is checked against the log.
-A program of its own, beside the trainer, and the one file of storage/ that makes environments.
+Equal seeds and equal responses lead to equal turns, which is checked against the log. This is the
+only file of `ppo` that imports environments.
 """
 
 import base64
@@ -13,40 +13,42 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from envs import make_env
-from ppo.reports.dialogue import Episode, shown
+from ppo.reports.dialogue import LoggedEpisode, escape_hidden
 
-LARGEST = 320  # pixels on a side, in the page
+LARGEST = 320  # pixels of a side in the page
 
 
-def data_uris(run: Path, episodes: list[Episode]) -> dict[tuple[int, int], list[str]]:
-    """(env, episode) -> PNG pictures before each turn and after the last, where there are any."""
-    env, found = make(run), {}
+def data_uris(run: Path, episodes: list[LoggedEpisode]) -> dict[tuple[int, int], list[str]]:
+    """(env, episode) -> PNG pictures, for the episodes that can be replayed."""
+    env, found = env_of_run(run), {}
     for episode in episodes:
         try:
-            found[episode.env, episode.number] = [_uri(image) for image in play(env, episode)]
+            found[episode.env, episode.number] = [_uri(image) for image in replay(env, episode)]
         except ValueError as error:
             print(f"no pictures of {error}", file=sys.stderr)
     env.close()
     return found
 
 
-def save_gif(out: Path, run: Path, episode: Episode) -> None:
-    """ValueError: the episode cannot be played again."""
-    env = make(run)
-    images = play(env, episode)
+def save_gif(out: Path, run: Path, episode: LoggedEpisode) -> None:
+    """Write the episode with a caption under each picture. ValueError: it cannot be replayed."""
+    env = env_of_run(run)
+    images = replay(env, episode)
     env.close()
     captions = ["start"]
     for turn in episode.turns:
         mark = "" if turn["valid"] else " (invalid)"
-        captions.append(f"{turn['step']}  {shown(turn['action'])}{mark}  {turn['reward']:+.2f}")
+        action = escape_hidden(turn["action"])
+        captions.append(f"{turn['step']}  {action}{mark}  {turn['reward']:+.2f}")
     captions[-1] += f"  {episode.outcome}"
-    images = [_captioned(*pair) for pair in zip(images, captions, strict=True)]
-    times = [400] * (len(images) - 1) + [2500]  # milliseconds
-    images[0].save(out, save_all=True, append_images=images[1:], duration=times, loop=0)
+    pairs = zip(images, captions, strict=True)
+    first, *rest = [_captioned(image, caption) for image, caption in pairs]
+    times = [400] * len(rest) + [2500]  # milliseconds
+    first.save(out, save_all=True, append_images=rest, duration=times, loop=0)
 
 
-def make(run: Path):
-    """The environment of a run. ValueError: it is not known, or cannot be made."""
+def env_of_run(run: Path):
+    """The environment that a run was made with. ValueError: it is unknown or cannot be made."""
     try:
         args = json.loads((run / "args.json").read_text())["args"]
         options = {name: args[name] for name in ("format_penalty", "max_episode_steps")}
@@ -55,21 +57,20 @@ def make(run: Path):
         raise ValueError(f"{run / 'args.json'} does not say what was played: {error!r}") from error
 
 
-def play(env, episode: Episode) -> list[Image.Image]:
-    """Pictures before each turn and after the last. ValueError: it cannot be played again."""
-    name = f"env {episode.env} episode {episode.number}"
+def replay(env, episode: LoggedEpisode) -> list[Image.Image]:
+    """Pictures before each turn and after the last. ValueError: the episode cannot be replayed."""
     if episode.missing:
-        raise ValueError(f"{name}: {episode.missing} of its turns are not in the log")
+        raise ValueError(f"{episode.name}: {episode.missing} of its turns are not in the log")
     env.reset(seed=episode.seed)
-    images = [_picture(env, name)]
+    images = [_picture(env, episode.name)]
     for turn in episode.turns:
-        if turn["fault"]:  # the environment did nothing
+        if turn["fault"]:  # the environment failed before it did anything
             images.append(images[-1])
             break
         _, reward, _, _, info = env.step(turn["response"])
         if (info["action"], reward) != (turn["action"], turn["reward"]):
-            raise ValueError(f"{name}: turn {turn['step']}, played again, led elsewhere")
-        images.append(_picture(env, name))
+            raise ValueError(f"{episode.name}: turn {turn['step']}, played again, led elsewhere")
+        images.append(_picture(env, episode.name))
     return images
 
 

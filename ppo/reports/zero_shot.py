@@ -1,8 +1,8 @@
-"""The zero-shot check: what a model says before it is trained (or after), `--eval-only --report`.
+"""The zero-shot check: what a model says before it is trained, with `--eval-only`.
 
-The evaluation panel adds every turn to a `Transcript`; `write_check` makes zero_shot.json and
-zero_shot.md of it. The diversity of the reasoning is measured on SAMPLE thoughts, in lower-case
-words, so that panels of other sizes compare:
+The evaluation panel adds every turn to a `Transcript`; `write_check` turns it into zero_shot.json
+and zero_shot.md. Three figures measure how diverse the reasoning is. They compare thoughts as
+lower-case words, SAMPLE of them, so that panels of different sizes can be compared:
     different         distinct thoughts / thoughts
     distinct-2        distinct pairs of neighbouring words / such pairs (Li et al. 2016)
     self-similarity   |A & B| / |A | B| of two thoughts' sets of words (Jaccard), mean over pairs
@@ -15,10 +15,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from ppo.reports.dialogue import shown
+from ppo.reports.dialogue import escape_hidden
 
-SAMPLE = 500  # thoughts; all of them where there are fewer
-REPEATS = 3  # turns in a row with the same action and the same sight
+SAMPLE = 500  # thoughts at most
+REPEATS = 3  # turns in a row with the same action and the same observation
 MOST = 400  # characters of a text in an example
 KINDS = {
     "no ACTION marker": "turns",
@@ -33,75 +33,66 @@ KINDS = {
 
 
 class Transcript:
-    """Of every turn its thought, action and kinds of failure; of every kind an example."""
+    """Gathers reasoning and action of every turn, and an example of each kind of failure."""
 
     def __init__(self):
         self.thoughts: list[str] = []
-        self.lengths: list[int] = []  # of the reasoning, in tokens
-        self.actions = Counter()  # executed
+        self.lengths: list[int] = []  # tokens of reasoning, per turn
+        self.actions = Counter()  # executed ones
         self.failures = Counter()
         self.examples: dict[str, dict] = {}
         self.valid = self.episodes = 0
-        self.saw: dict[int, str] = {}  # environment -> the observation before its next turn
-        self.streaks: dict[int, tuple] = {}  # environment -> (action, observation, turns in a row)
+        # environment -> what its next turn sees, its last action, turns in a row like the last
+        self.before: dict[int, tuple[str, str, int]] = {}
 
     def add(self, n: int, response, step) -> None:
         """A turn of environment n: the engine's Response and the environment's Step."""
-        self.thoughts.append(thought(response.text, step.action_at))
+        saw, action, streak = self.before.get(n, ("", "", 0))
+        same = (saw, action) == (step.observation.text, step.action)
+        streak = streak + 1 if same else 1
+        following = step.first if step.done else step.observation
+        following = following.text if following is not None else ""
+        self.before[n] = (following, step.action, 0 if step.done else streak)
+        self.thoughts.append(reasoning_of(response.text, step.action_at))
         self.lengths.append(response.action_token(step.action_at))
         self.valid += step.valid
         self.episodes += step.done
-        if not step.fault:
-            self.actions[step.action] += 1
-        for kind in failures(response, step, self._streak(n, step)):
+        self.actions.update([] if step.fault else [step.action])
+        for kind in failures_of(response, step, streak):
             self.failures[kind] += 1
-            if not self.examples.get(kind, {}).get("saw"):  # the very first is not known
-                self.examples[kind] = self._example(n, response, step)
-        following = step.first if step.done else step.observation
-        self.saw[n] = following.text if following is not None else ""
-
-    def _streak(self, n: int, step) -> int:
-        """Turns in a row, this one included, with its action and what was seen after it."""
-        action, text, count = self.streaks.get(n, ("", "", 0))
-        same = (action, text) == (step.action, step.observation.text)
-        count = count + 1 if same else 1
-        self.streaks[n] = (step.action, step.observation.text, 0 if step.done else count)
-        return count
-
-    def _example(self, n: int, response, step) -> dict:
-        return {
-            "seed": step.seed,
-            "turn": step.number,
-            "saw": self.saw.get(n, "")[:MOST],
-            "response": response.text[:MOST],
-            "executed": step.action,
-            "fault": step.fault,
-        }
+            if not self.examples.get(kind, {}).get("saw"):  # an example that lacks it is replaced
+                self.examples[kind] = {
+                    "seed": step.seed,
+                    "turn": step.number,
+                    "saw": saw[:MOST],
+                    "response": response.text[:MOST],
+                    "executed": step.action,
+                    "fault": step.fault,
+                }
 
 
-def thought(text: str, action_at: int) -> str:
-    """What is said before the ACTION marker, in one line and without the word THINK."""
+def reasoning_of(text: str, action_at: int) -> str:
+    """What stands before the ACTION marker, in one line and without the word THINK."""
     return " ".join(re.sub(r"^\W*think\W*", "", text[:action_at], flags=re.I).split())
 
 
-def failures(response, step, streak: int) -> list[str]:
+def failures_of(response, step, streak: int) -> list[str]:
     """The KINDS that apply to a turn, or to the episode that ended with it."""
-    limit = step.truncated and not (step.terminated or step.success or step.fault)
     applies = [
         step.action_at >= len(response.text),
         not step.valid,
         response.truncated,
         response.prompt.overflow,
         streak >= REPEATS,
-        limit,
+        step.truncated and not (step.terminated or step.success or step.fault),
         step.terminated and not step.success,
         bool(step.fault),
     ]
-    return [kind for kind, yes in zip(KINDS, applies, strict=True) if yes]
+    return list(itertools.compress(KINDS, applies))
 
 
 def diversity(thoughts: list[str]) -> dict[str, float | None]:
-    """The three figures of the docstring above; None where there is nothing to compare."""
+    """The three figures of the module's docstring, None where there is nothing to compare."""
     if len(thoughts) > SAMPLE:
         thoughts = random.Random(0).sample(thoughts, SAMPLE)
     words = [re.findall(r"\w+", thought.lower()) for thought in thoughts]
@@ -116,8 +107,8 @@ def diversity(thoughts: list[str]) -> dict[str, float | None]:
     }
 
 
-def check(transcript: Transcript) -> dict:
-    """The figures of a transcript, as JSON. The percentile is the nearest rank."""
+def check_figures(transcript: Transcript) -> dict:
+    """All figures of a transcript. The percentile is the nearest rank."""
     turns, lengths = len(transcript.lengths), sorted(transcript.lengths)
     of = {"turns": turns, "episodes": transcript.episodes}
     return of | {
@@ -138,31 +129,31 @@ def check(transcript: Transcript) -> dict:
     }
 
 
-def write_check(run: Path, transcript: Transcript, title: str) -> str:
-    """Write zero_shot.json and zero_shot.md; returns the check without its examples."""
-    figures = check(transcript)
-    (run / "zero_shot.json").write_text(json.dumps({"title": title} | figures, indent=1) + "\n")
-    said = summary(figures, title)
-    text = f"# Zero-shot check\n\n{said}\n{examples(figures)}"
-    (run / "zero_shot.md").write_text(text, errors="replace")
-    return f"{said}\nan example of each: {run / 'zero_shot.md'}"
+def write_check(run_dir: Path, transcript: Transcript, title: str) -> str:
+    """Write zero_shot.json and zero_shot.md. Returns the text to print, without the examples."""
+    figures = check_figures(transcript)
+    (run_dir / "zero_shot.json").write_text(json.dumps({"title": title} | figures, indent=1) + "\n")
+    summary = check_summary(figures, title)
+    text = f"# Zero-shot check\n\n{summary}\n{check_examples(figures)}"
+    (run_dir / "zero_shot.md").write_text(text, errors="replace")
+    return f"{summary}\nan example of each: {run_dir / 'zero_shot.md'}"
 
 
-def summary(figures: dict, title: str) -> str:
+def check_summary(figures: dict, title: str) -> str:
     """Markdown that reads well in a terminal."""
+    turns, episodes = figures["turns"], figures["episodes"]
     form = lambda value: "-" if value is None else f"{value:.3f}"
-    most = list(figures["actions"].items())[:20]  # free text has no end of actions
-    code = lambda action: f"`{shown(' '.join(action.split())[:40]).replace('`', chr(39))}`"
-    actions = ", ".join(f"{code(action)} {k:.3f}" for action, k in most)
+    code = lambda action: escape_hidden(" ".join(action.split())[:40]).replace("`", "'")
+    most = list(figures["actions"].items())[:20]  # free text can have any number of actions
     lines = [
-        f"{title}: {figures['episodes']} episodes, {figures['turns']} turns\n",
+        f"{title}: {episodes} episodes, {turns} turns\n",
         f"- valid actions: {form(figures['valid_action'])} of the turns",
         f"- reasoning: {figures['thought_tokens_mean']:.1f} tokens on average, 95 % of them at "
         f"most {figures['thought_tokens_p95']}",
-        f"- diversity of the reasoning ({min(SAMPLE, figures['turns'])} thoughts): "
+        f"- diversity of the reasoning ({min(SAMPLE, turns)} thoughts): "
         f"different {form(figures['different'])}, distinct-2 {form(figures['distinct_2'])}, "
         f"self-similarity {form(figures['self_similarity'])}",
-        f"- actions that were executed: {actions}",
+        "- actions that were executed: " + ", ".join(f"`{code(a)}` {k:.3f}" for a, k in most),
     ]
     lines += [
         f"- {kind}: {row['count']} of {figures[row['of']]} {row['of']} ({row['share']:.3f})"
@@ -171,14 +162,14 @@ def summary(figures: dict, title: str) -> str:
     return "\n".join(lines)
 
 
-def examples(figures: dict) -> str:
-    """Markdown; texts are indented, so that nothing in them is markup."""
-    indented = lambda text: "\n".join(f"    {line}" for line in text.splitlines()) + "\n"
+def check_examples(figures: dict) -> str:
+    """Markdown. Texts are indented, so that nothing in them acts as markup."""
     parts = []
     for kind, row in figures["failures"].items():
         if example := row["example"]:
             parts.append(f"\n## {kind}\n\nseed {example['seed']}, turn {example['turn']}\n")
             for name in ("saw", "response", "executed", "fault"):
                 if example[name]:
-                    parts.append(f"{name}:\n\n{indented(shown(example[name]))}")
+                    lines = escape_hidden(example[name]).splitlines()
+                    parts.append("\n".join([f"{name}:\n", *(f"    {line}" for line in lines), ""]))
     return "\n".join(parts)

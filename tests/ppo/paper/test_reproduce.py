@@ -13,9 +13,9 @@ from made_runs import EVALUATION, write_run
 
 import arguments
 from ppo.paper import reproduce
-from ppo.paper.results import final_evaluation, measured, page, write_results
+from ppo.paper.results import final_evaluation, measured, results_page, write_results
 from ppo.paper.tables import NOT_AT_HAND, SCALES, SUCCESS, TABLES
-from ppo.reports.curves import read_runs
+from ppo.reports.run_files import read_runs
 
 ROOT = Path(__file__).resolve().parents[3]
 # an episode has 4 turns, an update 2 x 2 of them
@@ -51,7 +51,7 @@ def test_every_command_is_one_of_main(name, count, scale, tmp_path, capsys, monk
     parsed = [arguments.get_args(command) for command in commands]
     for args in parsed:
         assert args.eval_episodes == 512 and args.run_dir.is_relative_to(runs / scale)
-        assert args.eval_only == args.report == (name == "table1")
+        assert args.eval_only == (name == "table1")
         embedded = (ROOT / args.model).is_dir()
         assert embedded == (scale == "embedded") and (args.lr > 1e-6) == embedded
         if not args.eval_only:
@@ -103,9 +103,10 @@ def test_flags_for_main(capsys, tmp_path):
 
 
 def test_tables_of_other_runs_are_not_written_over_those_of_the_project():
-    assert reproduce.get_args(["table1"]).out == ROOT / "docs" / "results"
-    assert reproduce.get_args(["table1", "--runs", "x"]).out == Path("x")
-    assert reproduce.get_args(["table1", "--runs", "x", "--out", "y"]).out == Path("y")
+    out = lambda *words: reproduce.out_folder(reproduce.make_program().parse_args(words))
+    assert out("table1") == ROOT / "docs" / "results"
+    assert out("table1", "--runs", "x") == Path("x")
+    assert out("table1", "--runs", "x", "--out", "y") == Path("y")
 
 
 @pytest.mark.parametrize(
@@ -192,10 +193,10 @@ def test_a_table_of_two_seeds_of_which_one_is_not_finished(tmp_path):
     # the second evaluation after 3 updates was made later, by hand
     done = write_run(tmp_path / "a", metrics, evals, num_updates=3)
     begun = write_run(tmp_path / "b", metrics[:2], evals[:1], num_updates=3, seed=2)
-    row, *others = TABLES["table3"]["rows"]
+    row, *others = TABLES["table3"].rows
     runs = [(row, 1, read_one(done)), (row, 2, read_one(begun))]
     runs += [(other, 1, None) for other in others]
-    text = page(TABLES["table3"], "tiny", runs)
+    text = results_page(TABLES["table3"], "tiny", runs)
     cells = rows_of(text)["babyai-goto"]
     # 5 of 10, 8 of 10, and three minutes of updates
     assert cells["before"] == "0.500 [0.237, 0.763]" and cells["after"] == "0.800 [0.490, 0.943]"
@@ -212,8 +213,8 @@ def test_the_table_of_crafter(tmp_path):
     unlocked = lambda k: {"eval/achievements": k, "eval/achievement/eat": k / 2}
     evals = [evaluation(0, **unlocked(0.0)), evaluation(0, update=3, **unlocked(2.0))]
     run = write_run(tmp_path / "a", evals=evals, num_updates=3)
-    (row,) = TABLES["table2"]["rows"]
-    text = page(TABLES["table2"], "tiny", [(row, 1, read_one(run))])
+    (row,) = TABLES["table2"].rows
+    text = results_page(TABLES["table2"], "tiny", [(row, 1, read_one(run))])
     cells = rows_of(text)["crafter"]
     # the one achievement: in none, then in 100 % of the episodes, which is exp(ln 101) - 1
     assert (cells["achievements"], cells["score"]) == ("0.00 -> 2.00", "0.00 -> 100.00")
@@ -224,8 +225,8 @@ def test_the_table_of_crafter(tmp_path):
 def test_a_zero_shot_table_has_one_number_of_ours(tmp_path):
     run = write_run(tmp_path / "a", evals=[evaluation(0.5)], eval_only=True, num_updates=40)
     assert final_evaluation(read_one(run)) == evaluation(0.5)
-    rows = TABLES["table1"]["rows"]
-    text = page(TABLES["table1"], "tiny", [(rows[0], 1, read_one(run))])
+    rows = TABLES["table1"].rows
+    text = results_page(TABLES["table1"], "tiny", [(rows[0], 1, read_one(run))])
     cells = rows_of(text)["babyai-goto, memory length 1"]
     assert (cells["paper"], cells["ours"]) == (SUCCESS["babyai-goto"][0], "0.500 [0.237, 0.763]")
     assert "after" not in cells and "seeds" not in cells
@@ -237,7 +238,7 @@ def test_a_figure_has_pictures_and_the_value_loss(tmp_path):
     metrics = [{"update": u, "turns": 8 * (u + 1), "ppo/value_loss": loss, "rollout/success": 0.5}
                for u, loss in enumerate(losses)]  # fmt: skip
     run = write_run(tmp_path / "a", metrics, [evaluation(0.5, update=12)], num_updates=12)
-    runs = [(table["rows"][0], 1, read_one(run)), (table["rows"][1], 1, None)]
+    runs = [(table.rows[0], 1, read_one(run)), (table.rows[1], 1, None)]
     write_results(tmp_path / "figure3.md", table, "tiny", runs)
     text = (tmp_path / "figure3.md").read_text()
     # the last ten: (9 x .25 + .5) / 10 = .275

@@ -5,7 +5,7 @@ import json
 import pytest
 from made_runs import EVALUATION, write_run
 
-from ppo.reports.evaluations import crafter_score, main, markdown, write_eval_table
+from ppo.reports.evaluations import main, markdown_table, with_score, write_eval_table
 
 FULL = EVALUATION | {
     "eval/episodes": 16,
@@ -18,11 +18,11 @@ FULL = EVALUATION | {
 def test_the_score_by_hand():
     # unlocked in 0 and in 50 % of the episodes: exp((ln 1 + ln 51) / 2) - 1 = 51^.5 - 1
     record = {"eval/achievement/eat": 0.0, "eval/achievement/sleep": 0.5, "eval/achievements": 0.5}
-    assert crafter_score(record) == {"score": pytest.approx(51**0.5 - 1)}
+    assert with_score(record) == record | {"score": pytest.approx(51**0.5 - 1)}
     # in all of them: 101 - 1;  in none: 0
-    assert crafter_score({"eval/achievement/eat": 1.0}) == {"score": pytest.approx(100)}
-    assert crafter_score({"eval/achievement/eat": 0.0}) == {"score": 0}
-    assert crafter_score({"eval/achievements": 3.0}) == {}
+    assert with_score({"eval/achievement/eat": 1.0})["score"] == pytest.approx(100)
+    assert with_score({"eval/achievement/eat": 0.0})["score"] == 0
+    assert with_score({"eval/achievements": 3.0}) == {"eval/achievements": 3.0}
 
 
 def test_eval_md_has_a_row_for_every_evaluation(tmp_path):
@@ -66,5 +66,5 @@ def test_an_evaluation_of_an_older_run_has_dashes(tmp_path):
     assert [row.split(" | ")[-1] for row in rows] == ["- |", "0.5 |"]
 
 
-def test_markdown():
-    assert markdown(["a", "b"], [["1", "x|y"]]) == "| a | b |\n|---|---|\n| 1 | x\\|y |"
+def test_markdown_table():
+    assert markdown_table(["a", "b"], [["1", "x|y"]]) == "| a | b |\n|---|---|\n| 1 | x\\|y |"

@@ -15,9 +15,16 @@ from PIL import Image
 
 from envs import make_env
 from ppo.engines.contract import action_token
-from ppo.reports.dialogue import Episode, bounds, read, select, shown, split
-from ppo.reports.replay import data_uris, play
-from ppo.reports.viewer import TEMPLATE, main, page
+from ppo.reports.dialogue import (
+    LoggedEpisode,
+    colour_bounds,
+    episodes_of,
+    escape_hidden,
+    filter_episodes,
+    read_log,
+)
+from ppo.reports.replay import data_uris, replay
+from ppo.reports.viewer import TEMPLATE, dialogue_page, main
 
 ROOT = Path(__file__).resolve().parents[3]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -58,7 +65,7 @@ def write(folder: Path, records: list[dict], end: str = "") -> Path:
     return folder
 
 
-def named(episodes: list[Episode]) -> list[tuple[int, int]]:
+def named(episodes: list[LoggedEpisode]) -> list[tuple[int, int]]:
     return [(episode.env, episode.number) for episode in episodes]
 
 
@@ -66,7 +73,7 @@ def named(episodes: list[Episode]) -> list[tuple[int, int]]:
 
 
 def test_the_log_is_cut_into_episodes():
-    episodes = split(LOG)
+    episodes = episodes_of(LOG)
     assert named(episodes) == [(0, 2), (0, 3), (0, 4), (1, 0), (1, 1)]
     outcomes = ["success", "time limit", "unfinished", "failure", "fault"]
     assert [episode.outcome for episode in episodes] == outcomes
@@ -93,11 +100,11 @@ def test_the_log_is_cut_into_episodes():
     ],
 )
 def test_filters(filters, expected):
-    assert named(select(split(LOG), **filters)) == expected
+    assert named(filter_episodes(episodes_of(LOG), **filters)) == expected
 
 
 def test_a_turn_that_is_lost_counts_as_missing():
-    assert [episode.missing for episode in split([LOG[2], LOG[7]])] == [1]  # turns 1 and 3
+    assert [episode.missing for episode in episodes_of([LOG[2], LOG[7]])] == [1]  # turns 1 and 3
 
 
 @pytest.mark.parametrize(
@@ -118,7 +125,7 @@ def test_colours_end_where_98_of_100_tokens_are():
     # sizes .01, .02, ..., 1: 98 are below .99; where nearly all are 0 it is the largest, or 1
     sizes = [(-1) ** k * k / 100 for k in range(1, 101)]
     record = turn(tokens=["x"] * 100, advantages=sizes, values=[None] * 100, kl=[0.0] * 99 + [-0.3])
-    assert bounds(split([record])) == {"advantages": 0.99, "values": 1.0, "kl": 0.3}
+    assert colour_bounds(episodes_of([record])) == {"advantages": 0.99, "values": 1.0, "kl": 0.3}
 
 
 def test_env_prints_but_where_it_is_told_to_write(tmp_path, capsys):
@@ -135,7 +142,7 @@ def test_env_prints_but_where_it_is_told_to_write(tmp_path, capsys):
 
 def test_a_torn_last_line_is_left_out(tmp_path, capsys):
     run = write(tmp_path, LOG, end='{"update": 1, "env"')
-    assert read(run) == LOG
+    assert read_log(run) == LOG
     assert capsys.readouterr().err == f"{run}/trajectories.jsonl: line 10 not whole, left out\n"
 
 
@@ -166,10 +173,8 @@ def test_no_such_episode(tmp_path, capsys):
 
 def test_numbers_that_are_not_finite(tmp_path):
     run = write(tmp_path, [turn(advantages=[float("nan"), float("-inf")])])
-    assert data_of(page(run, split(read(run))))["episodes"][0]["turns"][0]["advantages"] == [
-        None,
-        None,
-    ]
+    [episode] = data_of(dialogue_page(run, episodes_of(read_log(run))))["episodes"]
+    assert episode["turns"][0]["advantages"] == [None, None]
 
 
 # ---- what the model wrote is shown, not interpreted ---------------------------------------------
@@ -182,10 +187,10 @@ def data_of(text: str) -> dict:
 
 def test_control_characters_are_written_out():
     # ESC [2J, BEL, CSI (one byte) and CR are gone; so are override and isolate, Hebrew stays
-    assert shown("a\x1b[2J\x07\x9bb\r") == "a⟨U+001B⟩[2J⟨U+0007⟩⟨U+009B⟩b⟨U+000D⟩"
-    assert shown(SPUN) == "abc⟨U+202E⟩dcba⟨U+2066⟩ \u05e9\u05dc\u05d5\u05dd"
-    assert shown("\u2028\ud800\u200b\U000e0041") == "⟨U+2028⟩⟨U+D800⟩⟨U+200B⟩⟨U+E0041⟩"
-    assert shown("kept:\n\tä 中 👩\u200d🔬") == "kept:\n\tä 中 👩\u200d🔬"
+    assert escape_hidden("a\x1b[2J\x07\x9bb\r") == "a⟨U+001B⟩[2J⟨U+0007⟩⟨U+009B⟩b⟨U+000D⟩"
+    assert escape_hidden(SPUN) == "abc⟨U+202E⟩dcba⟨U+2066⟩ \u05e9\u05dc\u05d5\u05dd"
+    assert escape_hidden("\u2028\ud800\u200b\U000e0041") == "⟨U+2028⟩⟨U+D800⟩⟨U+200B⟩⟨U+E0041⟩"
+    assert escape_hidden("kept:\n\tä 中 👩\u200d🔬") == "kept:\n\tä 中 👩\u200d🔬"
 
 
 def hostile() -> dict:
@@ -195,7 +200,7 @@ def hostile() -> dict:
 
 
 def test_markup_stays_text_in_the_page(tmp_path):
-    text = page(tmp_path, split([hostile()]))
+    text = dialogue_page(tmp_path, episodes_of([hostile()]))
     # the two scripts of the template are all that there is, and nothing ends them early
     for tag in ("<script", "</script", "<img", "<!--"):
         assert text.count(tag) == TEMPLATE.read_text().count(tag)
@@ -216,7 +221,7 @@ def test_escapes_stay_text_in_the_terminal(tmp_path, capsys, color):
 
 
 def test_the_page_asks_for_nothing_from_outside(tmp_path):
-    text = page(tmp_path, split(LOG))
+    text = dialogue_page(tmp_path, episodes_of(LOG))
     assert not re.search(r"https?:|url\(|@import|\bsrc=|<link|<iframe|fetch|innerHTML|eval", text)
     assert "default-src 'none'" in text
 
@@ -279,7 +284,7 @@ def test_an_episode_is_played_again_for_its_pictures(played):
     before = env.render()
     env.step(SAID[0])
     after = env.render()
-    uris = data_uris(played, split(read(played)))[0, 0]
+    uris = data_uris(played, episodes_of(read_log(played)))[0, 0]
     assert len(uris) == 4  # before each of three turns, and at the end
     for uri, expected in zip(uris, (before, after), strict=False):
         png = Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))).convert("RGB")
@@ -299,15 +304,15 @@ def test_a_gif(played):
 
 
 def test_what_cannot_be_played_again(played, capsys):
-    env, records = make_env("babyai-goto", max_episode_steps=9), read(played)
+    env, records = make_env("babyai-goto", max_episode_steps=9), read_log(played)
     with pytest.raises(ValueError, match="1 of its turns are not in the log"):
-        play(env, Episode(0, 0, records[1:2]))
+        replay(env, LoggedEpisode(0, 0, records[1:2]))
     with pytest.raises(ValueError, match="turn 2, played again, led elsewhere"):
-        play(env, Episode(0, 0, [records[0], records[1] | dict(reward=1.0)]))
+        replay(env, LoggedEpisode(0, 0, [records[0], records[1] | dict(reward=1.0)]))
     with pytest.raises(ValueError, match="draws none"):
-        play(make_env("toy"), Episode(0, 0, records))
+        replay(make_env("toy"), LoggedEpisode(0, 0, records))
     # in a page such an episode has no pictures, and that is said
-    assert data_uris(played, [Episode(0, 0, records[2:])]) == {}
+    assert data_uris(played, [LoggedEpisode(0, 0, records[2:])]) == {}
     assert "no pictures of env 0 episode 0" in capsys.readouterr().err
     (played / "args.json").unlink()
     assert main([str(played), "--frames"]) == 2
@@ -354,7 +359,7 @@ const background = k => $('turns').querySelectorAll('.said span')[k].style.backg
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_in_a_browser(tmp_path):
-    text = page(tmp_path, split([*LOG, hostile() | dict(env=2)]))
+    text = dialogue_page(tmp_path, episodes_of([*LOG, hostile() | dict(env=2)]))
     (tmp_path / "page.html").write_text(text.replace("</html>", DRIVE + "</html>"))
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]

@@ -9,7 +9,15 @@ from conftest import FakePrompt
 from envs.text_env import Observation, Step
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
-from ppo.reports.zero_shot import KINDS, SAMPLE, Transcript, check, diversity, thought, write_check
+from ppo.reports.zero_shot import (
+    KINDS,
+    SAMPLE,
+    Transcript,
+    check_figures,
+    diversity,
+    reasoning_of,
+    write_check,
+)
 
 MARKER, INVALID, CUT, OVERFLOW, REPEATED, LIMIT, LOST, FAULT = KINDS
 
@@ -37,7 +45,8 @@ def counted(*turns) -> dict[str, int]:
     transcript = Transcript()
     for said, did in turns:
         transcript.add(0, said, did)
-    return {k: row["count"] for k, row in check(transcript)["failures"].items() if row["count"]}
+    failures = check_figures(transcript)["failures"]
+    return {kind: row["count"] for kind, row in failures.items() if row["count"]}
 
 
 # ---- kinds of failure ---------------------------------------------------------------------------
@@ -75,7 +84,7 @@ def test_repetition_by_hand():
     transcript = Transcript()
     for n in (0, 1, 0, 1):
         transcript.add(n, *walls[0])
-    assert check(transcript)["failures"][REPEATED]["count"] == 0
+    assert check_figures(transcript)["failures"][REPEATED]["count"] == 0
 
 
 def test_examples_show_what_was_seen_before():
@@ -83,9 +92,9 @@ def test_examples_show_what_was_seen_before():
     transcript.add(0, response(), step(valid=False, seed=7, number=1))  # seen before: not known
     transcript.add(0, response("second"), step(valid=False, sees="a key", seed=7, number=2))
     transcript.add(0, response("third"), step(valid=False, seed=7, number=3))
-    example = check(transcript)["failures"][INVALID]["example"]
+    example = check_figures(transcript)["failures"][INVALID]["example"]
     assert (example["saw"], example["response"], example["turn"]) == ("a wall", "second", 2)
-    assert check(transcript)["failures"][LOST]["example"] is None
+    assert check_figures(transcript)["failures"][LOST]["example"] is None
 
 
 def test_after_an_episode_the_next_one_is_what_is_seen():
@@ -105,7 +114,7 @@ def test_shares_and_lengths_by_hand():
         text = "x" * length + "ACTION: up"
         action = "up" if length <= 15 else "left"
         transcript.add(0, response(text), step(action, str(length), text, valid=length > 5))
-    figures = check(transcript)
+    figures = check_figures(transcript)
     assert (figures["turns"], figures["episodes"]) == (20, 0)
     assert figures["valid_action"] == 0.75
     # mean 10.5; nearest rank: of 20 numbers the 19th has 95 % at or below it
@@ -154,7 +163,7 @@ def test_diversity_is_that_of_a_sample():
     ],
 )
 def test_thought(text, expected):
-    assert thought(text + "ACTION: up", len(text)) == expected
+    assert reasoning_of(text + "ACTION: up", len(text)) == expected
 
 
 # ---- files --------------------------------------------------------------------------------------

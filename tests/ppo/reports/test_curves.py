@@ -8,9 +8,9 @@ import pytest
 from made_runs import EVALUATION, write_run
 from matplotlib.figure import Figure
 
-from ppo.reports.charts import CHARTS, _draw_chart, _draw_time
-from ppo.reports.curves import Run, differing, group_runs, mean_and_spread, read_runs
-from ppo.reports.page import main, page
+from ppo.reports.charts import CHARTS, _draw_chart, _draw_time, mean_and_spread
+from ppo.reports.curves import curves_page, main
+from ppo.reports.run_files import Run, differing, group_runs, read_runs
 
 
 def update(u, success=0.5, **more):
@@ -185,7 +185,7 @@ def test_a_mistake_is_one_line_and_code_2(tmp_path, capsys, monkeypatch, case):
         monkeypatch.setattr(builtins, "__import__", without)
     assert main([str(run), "--out", str(out)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("ppo.reports.page: error: ") and error.count("\n") == 1
+    assert error.startswith("ppo.reports.curves: error: ") and error.count("\n") == 1
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -241,6 +241,6 @@ def test_names_are_text_and_nothing_else(tmp_path, name):
 
 def test_a_run_without_evaluations_has_dashes_in_the_table():
     run = Run("name", {"num_updates": 3}, 1, "-", 8, [], [], [])
-    html = page(group_runs([run]), {}, ["a < b"])
+    html = curves_page(group_runs([run]), {}, ["a < b"])
     assert "<td>0 of 3</td><td>-</td><td>-</td><td>0.0</td>" in html
     assert "<li>a &lt; b</li>" in html and "what differs" not in html

@@ -1,0 +1,128 @@
+"""Reads the directories of runs and finds which runs belong together.
+
+Runs that differ in nothing but their seeds form one group. Files or lines that are missing or torn
+(a killed run may leave half a line) are left out, and one line in `notes` says so.
+"""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+# Runs of one group may differ in these; only older runs have those of the second line.
+NOT_SETTINGS = "seed run_dir resume override skip_first_eval".split()
+NOT_SETTINGS += "report export keep_checkpoints max_env_faults max_skipped_steps".split()
+EVALUATION = "update eval/success eval/success_low eval/success_high eval/return eval/return_stderr"
+
+
+@dataclass
+class Run:
+    """What a run's directory holds. Rows are the objects of a .jsonl file, finite numbers only."""
+
+    name: str
+    settings: dict
+    seed: int
+    commit: str
+    turns: int  # per update
+    metrics: list[dict[str, float]]
+    evals: list[dict[str, float]]
+    warmup: list[dict[str, float]]
+
+    def curve(self, metric: str) -> dict[int, float]:
+        """Training turns -> value, for the updates that have one."""
+        return {row["turns"]: row[metric] for row in self.metrics if metric in row}
+
+    def minutes(self) -> dict[str, float]:
+        """Part of the run -> minutes spent in it."""
+        total = lambda rows, name: sum(row.get(f"time/{name}", 0.0) for row in rows) / 60
+        inside = {n: total(self.metrics, n) for n in ("collect", "score", "update", "push")}
+        other = max(0.0, total(self.metrics, "total") - sum(inside.values()))
+        warmup, evals = total(self.warmup, "total"), total(self.evals, "total")
+        return {"warm-up": warmup, **inside, "eval": evals, "other": other}
+
+
+@dataclass
+class Group:
+    label: str
+    runs: list[Run]
+
+
+def read_runs(paths: list[Path], notes: list[str]) -> list[Run]:
+    """Each run once, named by the shortest paths that tell them apart. Problems go to `notes`."""
+    paths = list(dict.fromkeys(path.resolve() for path in paths))
+    there = [path for path in paths if (path / "args.json").exists()] or paths
+    above = os.path.commonpath([path.parent for path in there])
+    runs = [_read_run(path, os.path.relpath(path, above), notes) for path in paths]
+    return [run for run in runs if run is not None]
+
+
+def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
+    name = name.encode("utf-8", "replace").decode()  # file names need not be valid Unicode
+    rows = lambda file, needs: _read_rows(path / file, needs.split(), f"{name}/{file}", notes)
+    try:
+        about = json.loads((path / "args.json").read_text())
+        args, commit = dict(about["args"]), str(about["git"] or "-")
+        seed, turns = int(args["seed"]), int(args["n_env"]) * int(args["e_len"])
+    except (OSError, ValueError, KeyError, TypeError):
+        notes.append(f"{name}: left out, no args.json of a run is there")
+        return None
+    if args.get("kl_horizon") == 10000:  # a flag of older runs, and now this constant
+        del args["kl_horizon"]
+    return Run(
+        name,
+        {key: value for key, value in args.items() if key not in NOT_SETTINGS},
+        seed,
+        commit[:7] + "-dirty" * commit.endswith("-dirty"),
+        turns,
+        rows("metrics.jsonl", "turns"),
+        rows("eval.jsonl", EVALUATION),
+        rows("warmup.jsonl", "") if args.get("w_epoch") else [],
+    )
+
+
+def _read_rows(path: Path, needs: list[str], label: str, notes: list[str]) -> list[dict]:
+    """The finite numbers of each object in a .jsonl file, where all keys in `needs` have one."""
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError as error:
+        notes.append(f"{label}: {error.strerror}")
+        return []
+    finite = lambda value: isinstance(value, int | float) and math.isfinite(value)
+    rows = []
+    for line in lines:
+        try:
+            row = {key: value for key, value in json.loads(line).items() if finite(value)}
+        except (ValueError, AttributeError):  # not JSON, or not an object
+            continue
+        if row.keys() >= set(needs):
+            rows.append(row)
+    if len(rows) < len(lines):
+        notes.append(f"{label}: {len(lines) - len(rows)} of {len(lines)} lines left out")
+    return rows
+
+
+def group_runs(runs: list[Run]) -> list[Group]:
+    """Runs with equal settings become one group, labelled with what sets it apart."""
+    groups = {}
+    for run in runs:
+        groups.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
+    names = differing(runs)
+    return [Group(_label(group, names), group) for group in groups.values()]
+
+
+def differing(runs: list[Run]) -> list[str]:
+    """Names of the settings that differ between runs, or that some runs do not have."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    return [n for n in names if len({repr(run.settings.get(n, ...)) for run in runs}) > 1]
+
+
+def _label(group: list[Run], names: list[str], most: int = 3) -> str:
+    """The environment, the first `most` differing settings, the seeds."""
+    settings = group[0].settings
+    differs = [f"{name} {settings.get(name, '-')}" for name in names if name != "env_name"]
+    if len(differs) > most:
+        differs[most:] = [f"{len(differs) - most} more"]
+    seeds = "seeds " if len(group) > 1 else "seed "
+    seeds += " ".join(str(seed) for seed in sorted(run.seed for run in group))
+    return ", ".join([str(settings.get("env_name", "-")), *differs, seeds])
