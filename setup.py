@@ -1,9 +1,11 @@
-"""pip install -e .            the trainer, with the transformers engine
-pip install -e .[vllm]      plus vLLM for CUDA
-pip install -e .[ranks]     plus DeepSpeed and accelerate's launcher, for --zero-stage 1, 2, 3
-pip install -e .[lora]      plus peft, for --lora-rank
-pip install -e .[report]    plus matplotlib, for the learning curves of ppo/reports/page.py
-pip install -e .[test]      plus what `make test` needs
+"""The package and its optional parts:
+
+pip install -e .            the trainer, with the transformers engine
+pip install -e .[vllm]      also vLLM for CUDA
+pip install -e .[ranks]     also DeepSpeed and accelerate's launcher, for --zero-stage 1, 2 and 3
+pip install -e .[lora]      also peft, for --lora-rank
+pip install -e .[report]    also matplotlib, for the learning curves of ppo.reports.curves
+pip install -e .[test]      also what `make test` needs
 """
 
 from setuptools import setup
