@@ -39,13 +39,13 @@ class Batch:
 
 
 def make_estimator(args) -> Callable:
-    """Return `estimate(rewards=..., ...)`, which calls the chosen estimator with a whole `Batch`.
+    """Return `estimate(rewards=..., ...)`: the estimator of --advantages, called with a `Batch`.
 
     ValueError: --advantages names no estimator
     """
     estimator = find("estimator", args.advantages, ESTIMATORS)
-    names = ("gamma_step", "lam_step", "gamma_token", "lam_token")
-    discounts = {name: getattr(args, name) for name in names}
+    discounts = dict(gamma_step=args.gamma_step, lam_step=args.lam_step)
+    discounts |= dict(gamma_token=args.gamma_token, lam_token=args.lam_token)
 
     def estimate(**turns: Tensor) -> tuple[Tensor, Tensor]:
         return estimator(Batch(**turns, **discounts))
@@ -71,15 +71,14 @@ def dual_discount_gae(
 ) -> tuple[Tensor, Tensor]:
     """Return advantages and returns of every response token, both (E, N, T), 0 elsewhere.
 
-    The arguments are the fields of `Batch`. next_values holds the bootstrap value where the batch
-    cuts an episode, and at a time limit if that is not to count as a failure. Time runs over the
-    sampled tokens of an environment's turns, one after the other:
+    The arguments are the fields of `Batch`; next_values holds the bootstrap value where the batch
+    cuts an episode. Time runs over the sampled tokens of an environment's turns, one by one:
 
         delta = r + gamma V_next - V,   A = delta + gamma lam A_next   (eq. 2)
 
     (gamma, lam) are (gamma_token, lam_token) inside a turn, and (gamma_step, lam_step) from the
-    last token of a turn to the first token of the next. Prompt tokens are state: the recursion
-    steps over them. The returns are A + V. With gamma_token = lam_token = 1 this is, for token k of
+    last token of a turn to the first of the next. Prompt tokens are state, never a step of the
+    recursion. Returns are A + V. With gamma_token = lam_token = 1 this is, for token k of
     turn t, G = sum_{j>=k} r_j + gamma_step ((1 - lam_step) V_next + lam_step G_next),  A = G - V.
     """
     E, N, T = values.shape
@@ -87,8 +86,8 @@ def dual_discount_gae(
     lengths = mask.sum(-1)  # (E, N)
     assert lengths.min() > 0, f"a turn without a response token among {tuple(lengths.shape)}"
 
-    # Move the tokens of each turn to the front, so that token k + 1 stands right after token k even
-    # where a mask has gaps. In the storage they already stand there, and nothing is copied.
+    # Move the tokens of each turn to the front, so that token k + 1 stands right after token k,
+    # even if the mask has gaps (in the storage it has none).
     at = torch.arange(T, device=values.device)
     front = at < lengths.unsqueeze(-1)  # (E, N, T)
     moved = not torch.equal(front, mask)
@@ -98,8 +97,8 @@ def dual_discount_gae(
     else:
         r, v = torch.where(front, rewards, r), torch.where(front, values, v)
 
-    # V_next of a token is V of the next token of its turn; the last token looks at the next turn,
-    # and this is the one place where the step discount acts on a value.
+    # V_next is V of the next token of the turn. Only the last token looks at the next turn, with
+    # the step discount.
     last = (lengths - 1).unsqueeze(-1)  # (E, N, 1)
     v_after = torch.zeros_like(v)
     v_after[..., :-1] = gamma_token * v[..., 1:]
@@ -111,7 +110,7 @@ def dual_discount_gae(
     advantages = _within_turns(delta, c)
 
     # Then from turn to turn, backwards: the first advantage of turn t + 1 reaches every token of
-    # turn t, discounted by the step pair once and by c for each token in between.
+    # turn t, discounted once by the step pair and by c for each token in between.
     powers = torch.tensor(c, dtype=v.dtype, device=v.device) ** at  # c^0 .. c^(T-1)
     decay = torch.where(front, powers[(last - at).clamp(min=0)], 0.0)  # from the last token back
     carry = torch.zeros_like(v[0, :, 0])  # (N,): beyond the batch cut only V is known

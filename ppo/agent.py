@@ -20,19 +20,11 @@ FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
 
 def make_agent(args, actor_critic, ranks: Ranks) -> "Agent":
+    flags = "lr critic_lr lr_schedule clip value_clip first_token_weight entropy_coef max_grad_norm"
     return Agent(
         actor_critic,
-        lr=args.lr,
-        critic_lr=args.critic_lr,
-        clip=args.clip,
-        value_clip=args.value_clip,
-        first_token_weight=args.first_token_weight,
-        entropy_coef=args.entropy_coef,
-        max_grad_norm=args.max_grad_norm,
-        ppo_epoch=args.ppo_epoch,
-        minibatch=args.minibatch,
+        **{name: getattr(args, name) for name in f"{flags} ppo_epoch minibatch".split()},
         generator=torch.Generator().manual_seed(args.seed),
-        lr_schedule=args.lr_schedule,
         ratio_cap=args.tis_cap or float("inf"),
         ranks=ranks,
         make_stepper=make_stepper(args.zero_stage, args.offload_optimizer),
@@ -121,22 +113,20 @@ class Agent:
     def update(self, rollouts) -> dict[str, float]:
         """One PPO update on a storage whose advantages are computed. Returns the ppo/* metrics."""
         mask = rollouts.response_mask  # (E, N, T)
-        # Whitening uses all tokens of the batch, of all ranks: the scale of the policy loss does
-        # not depend on the scale of the rewards. The returns stay as they are.
+        # White over the whole batch: the scale of the rewards does not change the policy's steps.
         advantages = whiten(rollouts.advantages, mask)
         sums, tokens, norms, first_ratio = {}, 0, [], None
         for _ in range(self.ppo_epoch):
             for rows in self._minibatches(rollouts.e_len * rollouts.n_env):
                 totals, ratio = self._minibatch(rollouts, advantages, rows)
-                # Before the first step the policy is pi_old, so this ratio should be 1; it shows
-                # any difference between scoring and updating.
+                # The policy still is pi_old: a ratio other than 1 betrays a fault in scoring.
                 first_ratio = ratio if first_ratio is None else first_ratio
                 tokens += totals.pop("tokens")
                 norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
                 for name, total in totals.items():
                     sums[name] = sums.get(name, 0.0) + total
-        values = rollouts.values[..., 0]  # (E, N): of the first token of each turn
-        returns = rollouts.returns[..., 0]
+        # (E, N): values and returns of the first token of each turn
+        values, returns = rollouts.values[..., 0], rollouts.returns[..., 0]
         return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
             "ppo/ratio_first_minibatch": first_ratio,
             "ppo/grad_norm": sum(norms) / len(norms),
@@ -149,7 +139,7 @@ class Agent:
         }
 
     def fit_critic(self, rollouts, rows: list[int]) -> float:
-        """Train only the critic on `rows`, minibatch by minibatch; returns the mean value loss.
+        """Train the critic alone on `rows`; returns the mean value loss.
 
         Actor parameters have no gradient here, so AdamW leaves them as they are, to the bit.
         """
@@ -170,12 +160,10 @@ class Agent:
         return total / count
 
     def _minibatch(self, rollouts, advantages: Tensor, rows: list[int]):
-        """Accumulate the gradient of one minibatch. Returns the summed figures and the probability
-        ratio that lies farthest from 1."""
+        """Accumulate the gradient of a minibatch; returns summed figures and the farthest ratio."""
         masks = rollouts.response_mask.flatten(0, 1)  # (E N, T)
         weights = first_token_weights(masks, self.first_token_weight)
-        # The denominators count the tokens of the whole minibatch, on all ranks: a micro-batch adds
-        # its part of one mean, and not a mean of its own.
+        # Denominators of the whole minibatch: a micro-batch adds its part of one mean.
         n_tokens, n_weights = masks[rows].sum(), weights[rows].sum()
         sums, log_ratios = weights.new_zeros(len(FIGURES)), [weights.new_zeros(1)]
         for batch, mask in rollouts.batches(rows):
@@ -188,13 +176,12 @@ class Agent:
             if self.entropy_coef > 0:
                 loss = loss - self.entropy_coef * scores.entropies.sum() / n_tokens
             self.stepper.backward(loss)
-            with torch.no_grad():  # figures only
-                log_ratio = scores.logps - old_logps
+            with torch.no_grad():
                 kl = k3(old_logps, scores.logps)
                 value = value * n_tokens / n_weights  # `update` divides all sums by n_tokens
                 figures = (policy, value, scores.entropies, kl, clipped)  # in the order of FIGURES
                 sums += torch.stack([figure.sum() for figure in figures])
-                log_ratios.append(log_ratio)
+                log_ratios.append(scores.logps - old_logps)
         log_ratios = torch.cat(log_ratios)
         extremes = self.ranks.gather([log_ratios[log_ratios.abs().argmax()].item()])
         ratio = torch.tensor(max(extremes, key=abs)).exp().item()
@@ -213,11 +200,8 @@ class Agent:
         return [rows.tolist() for rows in order.split(self.minibatch)]
 
     def _step(self, rows: list[int], loss: float) -> float:
-        """Clip and step. Returns the gradient's norm before clipping.
-
-        A loss or gradient that is not finite would spoil the weights for good: that step is skipped
-        and counted, and `rows` is kept for the report.
-        """
+        """Clip and step; returns the gradient's norm. A loss or gradient of `rows` that is not
+        finite would spoil the weights for good: that step is skipped and counted."""
         norm, stepped = self.stepper.step(loss)
         if not stepped:
             self.skipped_steps, self.skipped_rows = self.skipped_steps + 1, rows

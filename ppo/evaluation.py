@@ -12,10 +12,7 @@ from storage.ranks import ALONE, Ranks
 
 
 class Panel:
-    """Collects the episodes of `n_env` environments until there is no episode left to begin.
-
-    n_env: environments of all ranks together, of which this rank plays the global ones in `share`
-    """
+    """Collects episodes until none is left to begin. n_env: environments of all ranks together."""
 
     def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None):
         self.n_env, self.ranks, self.share = n_env, ranks, ranks.share(n_env)
@@ -50,11 +47,8 @@ class Panel:
         self.done[n] = True
 
     def join(self) -> None:
-        """Bring the episodes of all ranks together.
-
-        They are sorted, because a sum of floats depends on its order: the order must not depend on
-        who played an episode.
-        """
+        """Bring the episodes of all ranks together, in an order that is the same whoever played
+        them: a sum of floats depends on its order."""
         played = self.ranks.gather(list(self.record.finished))
         played.sort(key=lambda episode: (episode.ret, episode.length))
         self.record.finished.clear()

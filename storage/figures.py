@@ -13,11 +13,11 @@ def batch_figures(rollouts) -> dict[str, float | None]:
     steps = [step for turn in rollouts.steps for step in turn]
     ended = {f"rollout/{name}": mean for name, mean in rollouts.episodes.means().items()}
     return ended | {
-        "rollout/valid_action": _share(step.valid for step in steps),
+        "rollout/valid_action": _share([step.valid for step in steps]),
         "rollout/reward": sum(step.reward for step in steps) / len(steps),
         "rollout/response_tokens": rollouts.response_mask.sum().item() / len(steps),
-        "rollout/truncated_responses": _share(response.truncated for response in responses),
-        "rollout/prompt_overflow": _share(response.prompt.overflow for response in responses),
+        "rollout/truncated_responses": _share([response.truncated for response in responses]),
+        "rollout/prompt_overflow": _share([response.prompt.overflow for response in responses]),
         "rollout/prompt_tokens": sum(len(r.prompt.ids) for r in responses) / len(steps),
         **_engine_gap(rollouts),
         **_kl_figures(rollouts, responses, steps),
@@ -25,11 +25,8 @@ def batch_figures(rollouts) -> dict[str, float | None]:
 
 
 def _engine_gap(rollouts) -> dict[str, float | None]:
-    """How far the engine's log-probs are from the trainer's, per token.
-
-    The figures are None where the engine's log-probs stand in for the trainer's (--tis-cap): the
-    gap would be 0 by construction. ppo/ratio_first_minibatch then has the largest one.
-    """
+    """How far the engine's log-probs are from the trainer's, per token; None with --tis-cap, where
+    they stand in for them. The largest gap is then in ppo/ratio_first_minibatch."""
     gap = (rollouts.engine_logps() - rollouts.logps)[rollouts.response_mask]  # (R,)
     figures = {
         "engine/logp_gap_mean": gap.abs().mean().item(),
@@ -40,11 +37,7 @@ def _engine_gap(rollouts) -> dict[str, float | None]:
 
 
 def _kl_figures(rollouts, responses, steps) -> dict[str, float | None]:
-    """KL to the reference, of all tokens and split at the ACTION marker.
-
-    A policy that changes its actions and keeps its old thoughts shows in the split: the paper's
-    "action hacking" signal.
-    """
+    """KL to the reference, also split at the ACTION marker: the paper's "action hacking" signal."""
     mask = rollouts.response_mask  # (E, N, T)
     kl = rollouts.logps - rollouts.ref_logps
     acting = mask & _action_mask(rollouts, responses, steps)
@@ -65,8 +58,7 @@ def _action_mask(rollouts, responses, steps) -> Tensor:
     return torch.arange(T, device=device) >= torch.tensor(starts, device=device).view(E, N, 1)
 
 
-def _share(flags) -> float:
-    flags = list(flags)
+def _share(flags: list[bool]) -> float:
     return sum(flags) / len(flags)
 
 

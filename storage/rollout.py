@@ -17,12 +17,10 @@ from storage.ranks import ALONE, Ranks
 
 
 class RolloutStorage:
-    """Turns of all N environments; this rank collects its share of them, and they count from 0.
+    """Turns of all N environments, of which this rank collects its share, counted from 0.
 
-    e_len: turns of each environment, E
-    n_env: environments of all ranks together, N
-    token_budget: padded tokens of one forward pass
-    episodes: record of finished episodes, which outlives batches; default: a new one
+    e_len: E, turns of each environment; n_env: N, environments of all ranks together
+    token_budget: padded tokens of one forward pass; episodes: record that outlives batches
     """
 
     def __init__(
@@ -104,11 +102,8 @@ class RolloutStorage:
     def score(self, actor_critic, reference, trust_engine: bool = False) -> None:
         """Compute log pi_old, log pi_0 and V of every response token with the trained model.
 
-        The engine's own log-probs come from other kernels and another dtype, so the first
-        probability ratio would not be 1 with them.
-
-        trust_engine: take log pi_old from the engine all the same; that saves the actor's part of
-            the forward pass (--tis-cap)
+        The engine's log-probs come from other kernels: with them no ratio would begin at 1.
+        trust_engine: take them as log pi_old all the same, which saves the actor's part (--tis-cap)
         """
         self._pad()
         self.trusted = trust_engine
@@ -145,7 +140,8 @@ class RolloutStorage:
         prompts = [response.prompt.ids for turn in self.responses for response in turn]
         responses = [response.ids for turn in self.responses for response in turn]
         rows = range(len(prompts)) if rows is None else rows
-        for batch in self._micro_batches(prompts, responses, rows):
+        budget, device = self.token_budget, self.device
+        for batch in micro_batches(prompts, responses, rows, budget, device, self.ranks):
             yield batch, self.response_mask.flatten(0, 1)[batch.rows]
 
     @staticmethod
@@ -167,11 +163,6 @@ class RolloutStorage:
         reported[self.response_mask] = torch.tensor(flat, device=self.device)
         return reported
 
-    def _micro_batches(self, prompts, responses, rows):
-        return micro_batches(
-            prompts, responses, rows, self.token_budget, self.device, ranks=self.ranks
-        )
-
     def _pad(self) -> None:
         """Make the (E, N, T) tensors; a turn's reward goes on its last response token."""
         lengths = [[len(response.ids) for response in turn] for turn in self.responses]
@@ -189,15 +180,15 @@ class RolloutStorage:
     def _score_ends(self, actor_critic) -> None:
         """Compute V(s_{E+1}), (N,), and V of the final observations of time limits.
 
-        The value of a prompt stands before the first token of a response, so each prompt gets a
-        response of one token here. Which token does not matter: attention is causal, and nothing
-        after the prompt is looked at.
+        A prompt's value stands before the first token of a response, so each prompt gets a response
+        of one token. Which token does not matter: attention is causal.
         """
         limits = sorted(self.limit_prompts)
         prompts = self.next_prompts + [self.limit_prompts[at] for at in limits]
         ids = [prompt.ids for prompt in prompts]
         values = torch.zeros(len(ids))
-        for batch in self._micro_batches(ids, [[0]] * len(ids), range(len(ids))):
+        one, rows, budget = [[0]] * len(ids), range(len(ids)), self.token_budget
+        for batch in micro_batches(ids, one, rows, budget, self.device, self.ranks):
             values[batch.rows] = actor_critic.values(batch.ids, batch.response_mask).float().cpu()
         self.ranks.sum(values)
         self.bootstrap = values[: self.n_env]
@@ -226,7 +217,7 @@ class RolloutStorage:
         self.next_values[self.terminated | self.truncated] = 0.0
         self.cut = self.truncated & ~self.terminated  # (E, N): episodes that ended without outcome
         if not use_proper_time_limits:
-            # An environment that failed is always a cut: the policy had no part in it.
+            # A failed environment is a cut all the same: the policy had no part in it.
             self.cut &= torch.tensor([[bool(step.fault) for step in turn] for turn in self.steps])
         for (t, n), value in self.limit_values.items():
             if self.cut[t, n]:

@@ -26,10 +26,7 @@ class Response:
     truncated: bool  # cut off by the response limit
 
     def action_token(self, action_at: int) -> int:
-        """Index of the token in which the ACTION part begins; len(ids) if there is none.
-
-        action_at: where in `text` its marker begins; len(text) if there is none
-        """
+        """Index of the token in which the ACTION part begins, at `action_at` in the text."""
         return action_token(self.pieces, self.text, action_at)
 
 
@@ -38,11 +35,9 @@ class CannotRun(ValueError):
 
 
 class Engine:
-    """Base of the engines. A subclass takes these arguments and, by keyword, what it needs of the
-    settings in `make_engine`.
+    """Base of the engines; a subclass takes the other settings of `make_engine` by keyword.
 
-    ends: ids that end a response
-    response_limit: tokens after which a response is cut off
+    ends: ids that end a response; response_limit: tokens after which it is cut off
     temperature: sampling temperature; 0 is greedy
     """
 
@@ -51,8 +46,6 @@ class Engine:
         self.response_limit, self.temperature = response_limit, temperature
         self.pieces: dict[int, str] = {}  # text of each token seen so far
         self.totals = Counter()  # tokens and seconds since the last call of `stats`
-
-    # ---- what a subclass defines ------------------------------------------------------------
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
         """Queue a prompt. A slot has one prompt at a time."""
@@ -74,8 +67,6 @@ class Engine:
         """Whether nothing is queued or being sampled."""
         raise NotImplementedError
 
-    # ---- what a subclass uses ---------------------------------------------------------------
-
     def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
         """Put the sampled ids and their log-probs into a Response, with their text."""
         ended = ids[-1] in self.ends
@@ -90,12 +81,8 @@ class Engine:
         return Response(prompt, ids, logps, text, pieces, truncated=not ended)
 
     def account(self, began: float, responses, cached: int = 0) -> None:
-        """Add a step to the totals.
-
-        began: time.perf_counter() at its start
-        responses: the responses that it completed
-        cached: prompt tokens of these responses that came from the prefix cache
-        """
+        """Add a step to the totals: its start by time.perf_counter(), the responses that it
+        completed, and how many of their prompt tokens came from the prefix cache."""
         if not self.totals:
             self.started = began
         self.stopped = time.perf_counter()
@@ -105,11 +92,10 @@ class Engine:
         self.totals["sampled"] += sum(len(response.ids) for response in responses)
 
     def stats(self) -> dict[str, float]:
-        """Figures of the work since the last call, as "group/name".
+        """Figures of the work since the last call; only those under time/ depend on the clock.
 
         Rates are per second spent in `step`. Idle is the share of the time, from the first step to
-        the last, that was spent elsewhere. Figures that depend on the clock are under time/: all
-        others are the same in equal runs.
+        the last, that was spent elsewhere.
         """
         totals, self.totals = self.totals, Counter()
         if not totals["prompt"]:
@@ -133,26 +119,19 @@ ENGINES = {  # --engine; the preferred one comes first
 def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
     """Make the engine that --engine names; auto takes the first of ENGINES that can run the model.
 
-    slots: number of prompts that may be submitted at the same time
-    dtype: torch dtype of the weights that will be pushed
+    slots: prompts that may be submitted at the same time; dtype: of the weights to be pushed
     CannotRun: the named engine, or each of them, cannot run the model here
     """
     names = list(ENGINES) if args.engine == "auto" else [args.engine]
+    settings = dict(
+        model=args.model, prompt_limit=args.prompt_limit, dtype=str(dtype).removeprefix("torch."),
+        seed=args.seed, gpu_memory_utilization=args.gpu_memory_utilization, max_num_seqs=slots,
+        sharded=args.zero_stage == 3,
+    )  # fmt: skip
     for name in names:
         try:
-            return _load(name)(
-                tokenizer,
-                ends,
-                args.response_limit,
-                args.temperature,
-                model=args.model,
-                prompt_limit=args.prompt_limit,
-                dtype=str(dtype).removeprefix("torch."),
-                seed=args.seed,
-                gpu_memory_utilization=args.gpu_memory_utilization,
-                max_num_seqs=slots,
-                sharded=args.zero_stage == 3,
-            )
+            make = _load(name)
+            return make(tokenizer, ends, args.response_limit, args.temperature, **settings)
         except CannotRun as error:
             if name == names[-1]:
                 raise
@@ -169,18 +148,12 @@ def _load(name: str) -> type[Engine]:
 
 
 def split_text(tokenizer, ids: list[int]) -> list[str]:
-    """Text that each token adds to the text before it.
-
-    A character may be made of several tokens: the last of them gets it. A word may lose the space
-    before it where it stands first, so a token is always decoded together with one before it.
-    """
-
-    def text(begin: int, end: int) -> str:
-        return tokenizer.decode(ids[begin:end], skip_special_tokens=True)
-
+    """Text that each token adds to the text before it. A character of several tokens is the last
+    one's. Tokens are decoded with one before them, for a first word may lose its space."""
     pieces, before, begin = [], 0, 0  # `before` and `begin` are places where characters begin
     for end in range(1, len(ids) + 1):
-        known, now = text(before, begin), text(before, end)
+        known = tokenizer.decode(ids[before:begin], skip_special_tokens=True)
+        now = tokenizer.decode(ids[before:end], skip_special_tokens=True)
         whole = not now.endswith("\N{REPLACEMENT CHARACTER}")
         pieces.append(now[len(known) :] if whole else "")
         if whole:

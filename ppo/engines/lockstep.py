@@ -20,8 +20,8 @@ class TransformersEngine(Engine):
     sharded: whether ZeRO stage 3 shards the weights, which this engine cannot work with
     """
 
-    def __init__(self, *args, sharded: bool = False, **others):
-        super().__init__(*args)
+    def __init__(self, tokenizer, ends, response_limit, temperature, *, sharded=False, **others):
+        super().__init__(tokenizer, ends, response_limit, temperature)
         if sharded:
             raise CannotRun("--zero-stage 3 needs --engine vllm: transformers needs whole weights")
         self.queue: list[tuple[int, object, np.random.Generator]] = []

@@ -45,10 +45,8 @@ GAPS = {"float32": 1e-3, "bfloat16": 0.1}
 class VLLMEngine(Engine):
     """One engine per process. With several ranks it is built after the process group.
 
-    model: a Hugging Face directory or hub name, read for its architecture; push_weights brings the
-        weights
+    model: a Hugging Face directory or hub name; the weights themselves come by push_weights
     prompt_limit: tokens; a prompt and its response fit into prompt_limit + response_limit
-    dtype: dtype of weights and activations, "float32" or "bfloat16"
     gpu_memory_utilization: share of the GPU for weights and key-value cache
     max_num_seqs: responses that are sampled at the same time
     CannotRun: vLLM has no attention kernel for the model on this device
@@ -56,17 +54,10 @@ class VLLMEngine(Engine):
     """
 
     def __init__(
-        self,
-        *args,
-        model: str,
-        prompt_limit: int,
-        dtype: str,
-        seed: int,
-        gpu_memory_utilization: float,
-        max_num_seqs: int,
-        **others,
-    ):
-        super().__init__(*args)
+        self, tokenizer, ends, response_limit, temperature, *, model: str, prompt_limit: int,
+        dtype: str, seed: int, gpu_memory_utilization: float, max_num_seqs: int, sharded=False,
+    ):  # fmt: skip
+        super().__init__(tokenizer, ends, response_limit, temperature)
         self.dtype, self.cuda, self.asleep = dtype, current_platform.is_cuda(), False
         self.names = count()
         self.running: dict[str, tuple[int, object]] = {}  # request -> slot, prompt
