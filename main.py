@@ -32,7 +32,7 @@ from ppo.run.checkpoint import Checkpoints
 from ppo.run.directory import choose_run_dir, start_run_dir
 from ppo.run.logger import Logger, Timer
 from ppo.run.stop import Stop
-from ppo.warmup import warm_up_critic
+from ppo.warmup import make_warm_up
 from storage.rollout import RolloutStorage
 
 
@@ -71,7 +71,7 @@ def main(args) -> int:
     """Train, or only evaluate. Returns the exit code."""
     ranks = make_ranks(args)
     run = choose_run_dir(args, ranks)
-    estimator, kl = make_estimator(args), make_kl(args)
+    kl, estimator, warm_up_critic = make_kl(args), make_estimator(args), make_warm_up(args)
     torch.manual_seed(args.seed)
     actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
     agent = make_agent(args, actor_critic, ranks)
@@ -96,16 +96,7 @@ def main(args) -> int:
             collect(envs, memories, engine, render, batches, args.seed)
         engine.sleep()
         with timer("warmup"):
-            figures = warm_up_critic(
-                agent,
-                batches,
-                estimator,
-                w_iter=args.w_iter,
-                w_fraction=args.w_fraction,
-                w_lr=args.w_lr,
-                gamma_step=args.gamma_step,
-                use_proper_time_limits=args.use_proper_time_limits,
-            )
+            figures = warm_up_critic(agent, batches, estimator)
         logger.warmup(figures | engine.stats() | timer.lap())
         engine.push_weights(actor_critic)  # the actor has not changed: this only wakes the engine
 
@@ -130,9 +121,9 @@ def main(args) -> int:
             rollouts.compute_returns(estimator, args.use_proper_time_limits)
         with timer("update"):
             agent.schedule_lr(update / args.num_updates)
-            losses = agent.update(rollouts)
+            figures = agent.update(rollouts)
         logger.check_finite(update, rollouts, agent)
-        figures = losses | engine.stats() | {"kl/coef": kl.coef}
+        figures |= engine.stats() | {"kl/coef": kl.coef}
         with timer("push"):
             engine.push_weights(actor_critic)
         logger.write(update, rollouts, envs, figures | timer.lap())

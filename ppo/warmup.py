@@ -6,9 +6,24 @@ One storage of w_epoch * e_len turns per environment holds all batches. Every fo
 held out of the training, and shows how well the critic explains returns that it never saw.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
 from ppo.losses import explained_variance
+
+
+def make_warm_up(args) -> Callable:
+    """Return `warm_up_critic(agent, rollouts, estimator)` with the settings of the command line."""
+    return partial(
+        warm_up_critic,
+        w_iter=args.w_iter,
+        w_fraction=args.w_fraction,
+        w_lr=args.w_lr,
+        gamma_step=args.gamma_step,
+        use_proper_time_limits=args.use_proper_time_limits,
+    )
 
 
 def warm_up_critic(

@@ -1,4 +1,7 @@
-"""Imports point one way. Read with ast, so that imports inside of functions count as well."""
+"""Imports point one way, between the folders and between the rooms of ppo/.
+
+The files are read with ast, so imports inside of functions count as well.
+"""
 
 import ast
 import subprocess
@@ -12,10 +15,9 @@ FOLDERS = ("envs", "memory", "storage", "ppo", "models")
 FILES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
 FILES += [ROOT / "main.py", ROOT / "arguments.py"]
 OURS = {*FOLDERS, "main", "arguments"}
-# A program of its own, beside the trainer: it plays environments to make the embedded model.
-TINY_MODEL = "models/make.py"
+MAKE = "models/make.py"  # a program beside the trainer: it makes the embedded models
 PLAYERS = "models/players/"
-REPLAY = "ppo/reports/replay.py"  # another one: it plays logged episodes again for their pictures
+REPLAY = "ppo/reports/replay.py"  # the one exception: it plays logged episodes again for pictures
 
 
 def name_of(path: Path) -> str:
@@ -56,6 +58,65 @@ def test_imports_point_one_way(name):
     if name == REPLAY:
         allowed = allowed | {"envs"}
     assert IMPORTS[name] & OURS <= allowed
+
+
+# Between the rooms of ppo/: a file or folder of it may import itself and what is named here.
+ROOMS = {
+    "advantages": set(),
+    "errors": set(),
+    "kl": set(),
+    "losses": set(),
+    "optimizer": set(),
+    "warmup": {"losses"},
+    "evaluation": set(),
+    "distributed": {"optimizer"},
+    "agent": {"advantages", "distributed", "kl", "losses", "optimizer"},
+    "model": {"distributed"},
+    "engines": {"errors", "model"},
+    "run": {"errors"},
+    "fit": {"model"},
+    "reports": {"engines", "evaluation"},
+    "paper": {"evaluation", "reports"},
+}
+INSIDE = [name for name in IMPORTS if name.startswith("ppo/") and name != "ppo/__init__.py"]
+
+
+def room_of(name: str) -> str:
+    """ "agent" for ppo/agent.py, "model" for ppo/model/lora.py."""
+    return name.removesuffix(".py").split("/")[1]
+
+
+def rooms_imported(name: str) -> set[str]:
+    """Rooms of ppo/ that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / name).read_text())):
+        modules = [node.module] if isinstance(node, ast.ImportFrom) else []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        found |= {module.split(".")[1] for module in modules if module.startswith("ppo.")}
+    return found
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_rooms_point_one_way(name):
+    assert rooms_imported(name) <= ROOMS[room_of(name)] | {room_of(name)}
+
+
+def test_no_arrow_between_rooms_runs_back():
+    """The rooms can be put in an order in which each imports only earlier ones."""
+    assert {room_of(name) for name in INSIDE} == ROOMS.keys()
+    left = dict(ROOMS)
+    while left:
+        free = [room for room, needs in left.items() if not needs & left.keys()]
+        assert free, f"a circle among {sorted(left)}"
+        for room in free:
+            del left[room]
+
+
+def test_the_loop_imports_no_report():
+    """Only main writes reports while a run goes on; whoever trains knows none of them."""
+    readers = {name for name in INSIDE if rooms_imported(name) & {"reports", "paper"}}
+    assert {room_of(name) for name in readers} <= {"reports", "paper"}
 
 
 def test_the_files_were_found():
@@ -100,5 +161,5 @@ def test_heavy_packages_are_imported_in_one_file(packages, home):
 
 def test_only_the_program_that_makes_it_asks_for_the_players():
     users = {n for n in IMPORTS if "models.players" in (ROOT / n).read_text()}
-    assert {n for n in users if not n.startswith(PLAYERS)} == {TINY_MODEL}
-    assert not IMPORTS[TINY_MODEL] & {"vllm", "deepspeed", "accelerate", "minigrid", "crafter"}
+    assert {n for n in users if not n.startswith(PLAYERS)} == {MAKE}
+    assert not IMPORTS[MAKE] & {"vllm", "deepspeed", "accelerate", "minigrid", "crafter"}

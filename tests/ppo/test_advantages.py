@@ -1,12 +1,14 @@
 """ppo.advantages against numbers worked out by hand, the closed form and a slow recursion."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from ppo.advantages import dual_discount_gae, whiten
+from ppo.advantages import Batch, dual_discount_gae, dual_gae, make_estimator, whiten
 
 PAPER = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
 
@@ -199,3 +201,26 @@ def test_whiten():
         torch.tensor([[1.0, 2.0], [3.0, 9.0]]), torch.tensor([[True, True], [True, False]])
     )
     assert_close(white, torch.tensor([[-1.224745, 0.0], [1.224745, 0.0]]))
+
+
+# ---- estimators -------------------------------------------------------------------------------
+
+
+def half(batch: Batch):
+    """An estimator of a user's own: half of what dual-discount GAE says."""
+    advantages, returns = dual_gae(batch)
+    return advantages / 2, returns
+
+
+def test_an_estimator_gets_a_batch_with_the_discounts_of_the_command_line():
+    values, rewards = one_env([0.3, 0.4, 0.1], [0.7, 0.6]), one_env([0, 0, 0], [0, 1])
+    turns = dict(
+        rewards=rewards, values=values, response_mask=lengths_mask(3, 2),
+        next_values=column(0.7, 0.0), episode_ends=column(False, True),
+    )  # fmt: skip
+    expected = dual_discount_gae(**turns, **PAPER)
+    for name, share in (("dual-gae", 1.0), ("test_advantages:half", 0.5)):
+        estimate = make_estimator(SimpleNamespace(advantages=name, **PAPER))
+        advantages, returns = estimate(**turns)
+        assert_close(advantages, share * expected[0])
+        assert_close(returns, expected[1])

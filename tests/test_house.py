@@ -1,0 +1,49 @@
+"""The shape of the code that the project promises to its readers: it stays small and plain."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MAIN = ast.parse((ROOT / "main.py").read_text())
+FUNCTIONS = {node.name: node for node in MAIN.body if isinstance(node, ast.FunctionDef)}
+ROOMS = ("arguments", "envs", "memory", "ppo", "storage")
+
+
+def lines(node: ast.FunctionDef) -> int:
+    return node.end_lineno - node.lineno + 1
+
+
+def test_main_and_collect_fit_on_a_page():
+    main = FUNCTIONS["main"]
+    assert lines(main) <= 70 and lines(FUNCTIONS["collect"]) <= 35
+    updates = [n.lineno for n in ast.walk(main) if ast.unparse(n) == "agent.update(rollouts)"]
+    assert updates[0] - main.lineno + 1 <= 60
+
+
+def test_main_has_few_names():
+    names = {n.id for n in ast.walk(FUNCTIONS["main"]) if isinstance(n, ast.Name)
+             and isinstance(n.ctx, ast.Store)}  # fmt: skip
+    assert len(names) <= 26, sorted(names)
+    froms = [node for node in MAIN.body if isinstance(node, ast.ImportFrom)]
+    own = [a.name for n in froms if n.module.split(".")[0] in ROOMS for a in n.names]
+    assert len(own) <= 26, own
+
+
+def test_main_is_plain():
+    for node in ast.walk(MAIN):
+        assert not isinstance(node, ast.Lambda), f"a lambda in line {node.lineno}"
+        assert not (isinstance(node, ast.While) and node.orelse), f"while/else: {node.lineno}"
+        starred = isinstance(node, ast.Call) and any(isinstance(a, ast.Starred) for a in node.args)
+        assert not starred, f"a tuple becomes positional arguments in line {node.lineno}"
+
+
+def test_the_core_keeps_its_budget_of_lines():
+    printed = subprocess.run(["make", "-s", "lines"], cwd=ROOT, capture_output=True, text=True)
+    core, everything = (int(line.split()[-2]) for line in printed.stdout.splitlines()[:2])
+    assert core <= 3600 and core < everything
+
+
+def test_the_readme_is_what_a_newcomer_needs_in_the_first_hour():
+    readme = (ROOT / "README.md").read_text().splitlines()
+    assert len(readme) <= 150 and max(map(len, readme)) <= 100

@@ -1,0 +1,114 @@
+"""A user's own environment, memory, estimator and engine, as files in the working directory."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import main
+from arguments import TINY
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = f"""--model {TINY} --n-env 2 --e-len 2 --minibatch 4 --num-updates 1 --w-epoch 1 --w-iter 1
+--response-limit 4 --eval-episodes 2 --eval-interval 0 --run-dir run"""
+OWN = """
+import gymnasium, torch
+from gymnasium.spaces import Text
+from memory.window import WindowMemory
+from ppo.advantages import dual_gae
+from ppo.engines.lockstep import TransformersEngine
+
+
+class Door(gymnasium.Env):
+    observation_space = action_space = Text(100)
+    actions = ("push", "pull")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "You stand before a door.", {}
+
+    def step(self, action):
+        return "It is open.", float(action == "pull"), True, False, {}
+
+
+gymnasium.register("Door-v0", Door)
+
+
+class Forgetful(WindowMemory):
+    def remembered(self, step):
+        return "..."
+
+
+def plain_returns(batch):
+    E, N, T = batch.values.shape
+    assert batch.rewards.shape == (E, N, T) and batch.next_values.shape == (E, N)
+    assert (batch.gamma_step, batch.lam_token) == (0.5, 1.0)
+    advantages, returns = dual_gae(batch)
+    return torch.zeros_like(advantages), returns
+
+
+class Loud(TransformersEngine):
+    def response(self, prompt, ids, logps):
+        open("engine.txt", "a").write("x")
+        return super().response(prompt, ids, logps)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_file_beside_the_user_is_found(tmp_path, workers):
+    (tmp_path / "own.py").write_text(OWN)
+    flags = "--env-name own:Door-v0 --memory own:Forgetful --advantages own:plain_returns"
+    flags += f" --engine own:Loud --gamma-step 0.5 --env-workers {workers}"
+    run = subprocess.run(
+        [sys.executable, ROOT / "main.py", *SMALL.split(), *flags.split()],
+        cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "engine Loud" in run.stdout and (tmp_path / "engine.txt").read_text() == "x" * 8
+    (metrics,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert metrics["ppo/advantage_std"] == 0 and metrics["ppo/policy_loss"] == 0
+
+
+MISTAKES = [
+    # what is chosen, and what the line must say
+    (
+        "--memory windw",
+        "unknown memory 'windw'; choices: window, action, periodic, full, or module",
+    ),
+    ("--advantages gea", "unknown estimator 'gea'; choices: dual-gae, or module:name of your own"),
+    ("--engine vlm", "unknown engine 'vlm'; choices: auto, vllm, transformers, or module:name of"),
+    ("--env-name bad name:X", "unknown environment"),
+    *[
+        (f"--{flag} {name}", said.format(kind, name))
+        for flag, kind in (("memory", "memory"), ("advantages", "estimator"), ("engine", "engine"))
+        for name, said in (
+            ("nowhere:thing", "{} '{}' cannot be imported (ModuleNotFoundError: No module named"),
+            ("raising:thing", "{} '{}' cannot be imported (KeyError: 'mine')"),
+            ("torn:thing", "{} '{}' cannot be imported (SyntaxError: "),
+            ("json:thing", "module 'json' has no 'thing'; choices: "),
+            ("a b:thing", "unknown {} '{}'; choices: "),
+        )
+    ],
+    (
+        "--env-name nowhere:Env-v0",
+        "environment 'nowhere:Env-v0' cannot be imported (ModuleNotFound",
+    ),
+    ("--env-name raising:Env-v0", "environment 'raising:Env-v0' cannot be imported (KeyError: 'mi"),
+]
+
+
+@pytest.mark.parametrize(("flags", "said"), MISTAKES)
+def test_a_mistake_in_a_name_is_one_line(flags, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "raising.py").write_text("raise KeyError('mine')")
+    (tmp_path / "torn.py").write_text("def thing(:")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    flag, name = flags.split(" ", 1)
+    assert main.program([*SMALL.split(), "--engine", "transformers", flag, name]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("main.py: error: ") and error.count("\n") == 1, error
+    assert said in error
+    assert not (tmp_path / "run").exists()
