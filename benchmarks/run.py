@@ -217,8 +217,6 @@ def bench_logps() -> None:
 
 def bench_envs() -> None:
     """Steps per second of one process, text included, random valid actions, resets included."""
-    from envs.actions import FAMILIES
-
     print()
     for name in (
         "babyai-goto",
@@ -229,13 +227,13 @@ def bench_envs() -> None:
     ):
         env, steps = make_env(name), 300 if name == "crafter" else 3000
         rng = torch.Generator().manual_seed(0)
-        actions = FAMILIES[env.family].actions
-        choices = torch.randint(len(actions), (steps,), generator=rng).tolist()
+        choices = torch.randint(len(env.actions), (steps,), generator=rng).tolist()
         env.reset(seed=0)
 
-        def play(env=env, actions=actions, choices=choices):
+        def play(env=env, choices=choices):
             for choice in choices:
-                _, _, terminated, truncated, _ = env.step(f"THINK: go.\nACTION: {actions[choice]}")
+                response = f"THINK: go.\nACTION: {env.actions[choice]}"
+                _, _, terminated, truncated, _ = env.step(response)
                 if terminated or truncated:
                     env.reset()
 

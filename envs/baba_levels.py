@@ -1,8 +1,8 @@
-"""BabaIsAI levels: the forty tasks of the BALROG benchmark and the generator of their maps.
+"""BabaIsAI levels: the forty tasks of the BALROG benchmark, and the generator of their maps.
 
-A task is a line or two in the tables below: which objects and text blocks a map holds and where
-they may lie. `generate` draws one map as (width, height, cells). It knows nothing of how the game
-is played; see envs.babaisai for that and for the meaning of the tokens.
+A task is a line or two in the tables below. They say which objects and text blocks a map holds, and
+where these may lie. `generate` draws one map as (width, height, cells). `envs.baba_game` says what
+the tokens in the cells mean and how the game is played.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Area = tuple[tuple[int, int], ...]  # cells (x, y)
 
 
 def generate(task: str, rng: np.random.Generator) -> tuple[int, int, list]:
-    """Width, height and [x, y, stack] of the cells of a new level, in row-major order."""
+    """Return width, height and the cells of a new level: [x, y, stack], in row-major order."""
     plan = PLANS[task]
     kinds = [("ball", "key", "door")[i] for i in rng.permutation(3)]
     board = _Board(rng)
@@ -35,13 +35,13 @@ def generate(task: str, rng: np.random.Generator) -> tuple[int, int, list]:
     for kind in kinds[: 2 if plan.distr_obj else 1]:
         colour = ("red", "blue", "green")[rng.integers(3)]
         board.put(board.free(plan.object_area), f"obj:{kind}:{colour}")
-    if plan.distr_win_at is not None:  # whatever lies there, as in the benchmark
+    if plan.distr_win_at is not None:  # on top of what lies there, as in the benchmark
         board.write(plan.distr_win_at, kinds[2], "win")
     return *plan.size, board.cells()
 
 
 class _Board:
-    """The map while it is drawn: stacks of tokens by cell."""
+    """The map while it is being drawn: a stack of tokens for each cell."""
 
     def __init__(self, rng: np.random.Generator):
         self.rng = rng
@@ -51,17 +51,17 @@ class _Board:
         self.stacks.setdefault(cell, []).append(token)
 
     def write(self, cell: tuple[int, int], noun: str, prop: str) -> None:
-        """Three text blocks from `cell` to the right."""
+        """Put three text blocks from `cell` to the right."""
         x, y = cell
         for i, token in enumerate([f"noun:{noun}", "is", f"prop:{prop}"]):
             self.put((x + i, y), token)
 
     def move(self, cell: tuple[int, int], goal: tuple[int, int]) -> None:
-        """Empty `cell` onto the empty `goal`."""
+        """Move the stack of `cell` to the empty cell `goal`."""
         self.stacks[goal] = self.stacks.pop(cell)
 
     def free(self, area: Area) -> tuple[int, int]:
-        """One of the area's empty cells; a cell that is listed twice counts twice."""
+        """Draw one of the area's empty cells; a cell that is listed twice counts twice."""
         empty = [cell for cell in area if cell not in self.stacks]
         return empty[self.rng.integers(len(empty))]
 
@@ -72,26 +72,26 @@ class _Board:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a level of a task holds. obj1, obj2, obj3 are a ball, a key and a door in random order.
+    """What the levels of a task hold. obj1, obj2, obj3 are ball, key and door in random order.
 
     Every level has baba, obj1 and the rules `baba is you` and `obj1 is win`.
     """
 
     size: tuple[int, int]
-    you_at: tuple[int, int]  # the first cell of a rule, which reads to the right
-    win_at: tuple[int, int]
+    you_at: tuple[int, int]  # first cell of the rule `baba is you`, which reads to the right
+    win_at: tuple[int, int]  # first cell of the rule `obj1 is win`
     baba_area: Area
-    object_area: Area  # of obj1 and obj2
-    loose_win_area: Area  # of the win rule's noun where win_broken
+    object_area: Area  # for obj1 and obj2
+    loose_win_area: Area  # for the noun of the win rule, if win_broken
     win_broken: bool = False
-    stop_at: tuple[int, int] | None = None  # the rule `wall is stop`
+    stop_at: tuple[int, int] | None = None  # first cell of the rule `wall is stop`
     stop_broken: bool = False
-    loose_stop_area: Area = ()  # of the stop rule's `is` or `stop` where stop_broken
+    loose_stop_area: Area = ()  # for `is` or `stop` of the stop rule, if stop_broken
     dividing_wall: Area = ()
-    distr_obj: bool = False  # obj2 is on the map
-    distr_noun: int = 0  # 2 or 3: the text block obj2 or obj3 is on the map
+    distr_obj: bool = False  # whether obj2 is on the map
+    distr_noun: int = 0  # 2 or 3 if the text block of obj2 or obj3 is on the map
     distr_noun_area: Area = ()
-    distr_win_at: tuple[int, int] | None = None  # the rule `obj3 is win`
+    distr_win_at: tuple[int, int] | None = None  # first cell of the rule `obj3 is win`
 
 
 def _box(left: int, right: int, top: int, bottom: int) -> Area:
@@ -99,9 +99,10 @@ def _box(left: int, right: int, top: int, bottom: int) -> Area:
 
 
 def _suffixes(relevant: Area, other: Area) -> dict[str, dict]:
-    """The five variants of a task: distracting objects and text blocks.
+    """Return the five variants of a task: with and without distracting objects and text blocks.
 
-    relevant: where obj2's block lies if obj2 is on the map; other: where a block lies otherwise
+    relevant: where obj2's block may lie if obj2 is on the map
+    other: where a block may lie otherwise
     """
     return {
         "": {},
@@ -112,7 +113,7 @@ def _suffixes(relevant: Area, other: Area) -> dict[str, dict]:
     }
 
 
-# One room: three of its edges take the distracting block; two corners count twice.
+# One room. The distracting block lies at one of three edges; two of the corners count twice.
 ROOM = _box(1, 6, 2, 6)
 EDGES = _box(4, 6, 1, 1) + _box(6, 6, 1, 6) + _box(4, 6, 6, 6)
 ONE_ROOM = dict(
@@ -125,7 +126,7 @@ ONE_ROOM = dict(
 )
 ONE_ROOM_BASES = {"goto_win": {}, "make_win": dict(win_broken=True)}
 
-# Two rooms: blocks in the pushable areas can be moved in all directions.
+# Two rooms. Blocks in the pushable areas can be moved in all directions.
 LEFT_PUSHABLE = _box(2, 5, 3, 5)
 RIGHT_PUSHABLE = _box(7, 10, 3, 5)
 RIGHT_BORDER = _box(11, 11, 2, 6) + _box(8, 11, 7, 7)
@@ -154,7 +155,7 @@ TWO_ROOM_BASES = {
 TWO_ROOM_SUFFIXES = _suffixes(relevant=RIGHT_BORDER, other=RIGHT_PUSHABLE)
 DISTR_WIN_RULE = TWO_ROOM_SUFFIXES["-distr_obj_rule"] | dict(distr_win_at=(9, 4))
 
-# Three tasks of their own, with smaller pushable areas.
+# Three more tasks, with smaller pushable areas.
 SMALL_LEFT = _box(2, 4, 3, 5)
 SMALL_RIGHT = _box(8, 10, 3, 5)
 SPECIAL = BREAK_STOP | dict(baba_area=SMALL_LEFT, distr_obj=True)
@@ -193,5 +194,4 @@ def _plans() -> dict[str, Plan]:
     return plans | {name: Plan(**(TWO_ROOMS | items)) for name, items in two_rooms.items()}
 
 
-PLANS = _plans()
-TASKS = tuple(PLANS)
+PLANS = _plans()  # task -> Plan

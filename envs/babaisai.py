@@ -1,14 +1,15 @@
 """BabaIsAI: a grid puzzle whose rules are text blocks on the map, told in words.
 
-The game itself is in envs.baba_game, its levels are drawn by envs.baba_levels. Rules and texts
-follow the BALROG benchmark, oddities included, with one exception: when nothing is YOU any more the
-episode fails instead of going on in a new level.
+`envs.baba_game` holds the game itself, and `envs.baba_levels` draws its levels. Rules and texts
+follow the BALROG benchmark, oddities included, with one exception: when nothing is YOU any more,
+the episode fails instead of going on in a new level.
 """
 
 import numpy as np
 
+from envs.actions import combine
 from envs.baba_game import MAX_STEPS, Level, draw
-from envs.baba_levels import TASKS, generate
+from envs.baba_levels import PLANS, generate
 from envs.text_env import THINK_ACT, TextEnv
 
 SYSTEM = """\
@@ -41,35 +42,38 @@ wins, what stops you and even who you are.
 PLAY!"""
 
 
-class BabaIsAI(TextEnv):
-    """One of `TASKS`. Success is reaching what is WIN, failure is having nothing that is YOU.
+# may stand in front of a direction
+VERBS = "go move step walk push take_step take_one_step"
 
-    max_episode_steps: None is the benchmark's limit of 100 turns
-    """
+
+class BabaIsAI(TextEnv):
+    """One of `tasks`. Reaching what is WIN is success; having nothing that is YOU is failure."""
 
     family = "babaisai"
+    tasks = tuple(PLANS)
+    binary_reward = True
+    actions = ("idle", "up", "right", "down", "left")
+    default_action = "idle"
+    near_misses = {
+        way: [f"{way}ward", f"{way}wards", *combine(VERBS, f"{way} to_{way} {way}ward {way}wards")]
+        for way in ("up", "right", "down", "left")
+    } | {"idle": ["wait", "stay", "stay still", "noop", "no op", "do nothing", "pass"]}
     instruction = THINK_ACT.removesuffix(".") + ": idle, up, right, down, left"
 
-    def __init__(
-        self,
-        task: str,
-        format_penalty: float = 0.1,
-        max_episode_steps: int | None = None,
-        binary_reward: bool = True,
-    ):
-        if task not in TASKS:
-            raise ValueError(f"unknown BabaIsAI task {task!r}; choices: {', '.join(TASKS)}")
-        limit = MAX_STEPS if max_episode_steps is None else max_episode_steps
-        super().__init__(limit, binary_reward, format_penalty)
+    def __init__(self, task: str, format_penalty: float = 0.1, max_episode_steps: int = MAX_STEPS):
+        if task not in self.tasks:
+            raise ValueError(f"unknown BabaIsAI task {task!r}; choices: {', '.join(self.tasks)}")
+        super().__init__(max_episode_steps, format_penalty)
         self.task = task
 
     def _start(self) -> str:
-        self.level = Level.from_cells(*generate(self.task, self.np_random))
+        width, height, cells = generate(self.task, self.np_random)
+        self.level = Level.from_cells(width, height, cells)
         self.level.max_steps = self.max_episode_steps
         return self.level.text()
 
     def _act(self, action: str) -> tuple[str, float, bool, bool]:
-        reward, _ = self.level.step(action)  # the time limit is kept by TextEnv
+        reward, _ = self.level.step(action)  # TextEnv keeps the time limit
         terminated = reward != 0 or self.level.you is None
         return self.level.text(), reward, terminated, reward > 0
 

@@ -1,16 +1,18 @@
 """BabyAI-Text: five tasks in one or two rooms on top of minigrid, told in words.
 
-`describe` turns minigrid's 7x7 view into the observation text, `Level` generates a task's level
-and mission, `BabyAI` is the environment. Rules, verifier and view are minigrid's own; the mixed
-level and its held-out missions follow the BALROG benchmark. The trainer imports minigrid here only.
+`BabyAI` is the environment, `describe` turns minigrid's 7x7 view into the observation text, and
+`TaskLevel` draws a task's level and mission. Rules, verifier and view are minigrid's own; the tasks
+and their held-out missions follow the BALROG benchmark. Only this file of the trainer imports
+minigrid.
 """
 
 import contextlib
 import os
+import re
 
 import numpy as np
 
-os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # minigrid imports pygame, which greets
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame, which minigrid imports
 
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, STATE_TO_IDX
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
@@ -25,16 +27,13 @@ from minigrid.envs.babyai.core.verifier import (
     PutNextInstr,
 )
 
-from envs.actions import FAMILIES
+from envs.actions import combine
 from envs.text_env import TextEnv
 
-# Turns until truncation: 64 per room and per object to be reached.
-TASKS = {"goto": 64, "pickup": 64, "open": 128, "putnext": 128, "pick-up-seq-go-to": 128}
-MAX_DISTS = 12  # more objects than this hardly ever leave each other reachable
-HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")  # of every mission
+HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")  # in no mission
 DOOR_COLOURS = ("yellow", "green", "blue", "purple")
 
-# Each of the two is one constant string, so that a small tokenizer can hold it as one token.
+# Each of the two is a constant string, so that the embedded model's tokenizer can make it a token.
 SYSTEM_BEFORE = """\
 You play a simple navigation game: you walk through rooms on a grid and handle keys, balls, boxes \
 and doors. Your goal is to """
@@ -60,29 +59,42 @@ PLAY!"""
 
 
 class BabyAI(TextEnv):
-    """One of `TASKS`; success is the word of minigrid's verifier.
+    """One of `tasks`. Minigrid's verifier decides what is a success.
 
-    max_episode_steps: None is the task's own limit
-    num_dists: objects besides those that the mission needs
+    max_episode_steps: None stands for the task's own limit
     """
 
     family = "babyai"
+    # task -> turns until truncation: 64 per room and per object to be reached
+    tasks = {"goto": 64, "pickup": 64, "open": 128, "putnext": 128, "pick-up-seq-go-to": 128}
+    binary_reward = True
+    actions = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
+    default_action = "go forward"
+    near_misses = {
+        # "go left" is not among them: it asks for a step that does not exist.
+        "turn left": ["left", *combine("turn_to turn_to_your rotate face look", "left")],
+        "turn right": ["right", *combine("turn_to turn_to_your rotate face look", "right")],
+        "go forward": [
+            *("forward", "forwards", "ahead", "straight", "advance"),
+            *combine("go move step walk take_step take_one_step", "forward forwards ahead"),
+            *combine("go move walk", "straight straight_ahead straight_forward"),
+        ],
+        "pick up": ["pick", "grab", "get", "take", "collect"],
+        "drop": ["put down", "place down", "release", "let go"],
+        "toggle": ["open", "close", "unlock", "use", "interact", "interact with"],
+    }
+    named_objects = re.compile(
+        r" (?:it|(?:locked |closed )?(?:(?:red|green|blue|purple|yellow|grey) )?"
+        r"(?:key|ball|box|door|object|item))\b"
+    )
 
     def __init__(
-        self,
-        task: str,
-        format_penalty: float = 0.1,
-        max_episode_steps: int | None = None,
-        binary_reward: bool = True,
-        num_dists: int = 0,
+        self, task: str, format_penalty: float = 0.1, max_episode_steps: int | None = None
     ):
-        if task not in TASKS:
-            raise ValueError(f"unknown BabyAI task {task!r}; choices: {', '.join(TASKS)}")
-        if not 0 <= num_dists <= MAX_DISTS:
-            raise ValueError(f"num_dists must be in 0 .. {MAX_DISTS}, got {num_dists}")
-        limit = TASKS[task] if max_episode_steps is None else max_episode_steps
-        super().__init__(limit, binary_reward, format_penalty)
-        self.level = Level(task, num_dists, limit)
+        if task not in self.tasks:
+            raise ValueError(f"unknown BabyAI task {task!r}; choices: {', '.join(self.tasks)}")
+        super().__init__(max_episode_steps or self.tasks[task], format_penalty)
+        self.level = TaskLevel(task, self.max_episode_steps)
 
     def _start(self) -> str:
         self.level.np_random = self.np_random
@@ -90,9 +102,8 @@ class BabyAI(TextEnv):
         return self._text(view)
 
     def _act(self, action: str) -> tuple[str, float, bool, bool]:
-        index = FAMILIES[self.family].actions.index(action)
-        view, reward, terminated, _, _ = self.level.step(index)
-        return self._text(view), reward, terminated, terminated  # it ends with success only
+        view, reward, terminated, _, _ = self.level.step(self.actions.index(action))
+        return self._text(view), reward, terminated, terminated  # an episode ends only in success
 
     def _text(self, view: dict) -> str:
         held = self.level.carrying
@@ -106,11 +117,11 @@ class BabyAI(TextEnv):
 
 
 def describe(image: np.ndarray, carrying: tuple[str, str] | None) -> list[str]:
-    """The lines of an observation: what is carried, walls straight ahead and beside, objects.
+    """Return the lines of an observation: what is carried, walls ahead and beside, objects.
 
-    image: (7, 7, 3), image[i][j] = (type, colour, state) of column i from the left and row j from
-        far to near; the agent is at (3, 6) and looks towards j = 0
-    carrying: (type, colour)
+    image: (7, 7, 3), where image[i][j] = (type, colour, state) of column i from the left and row j
+        from far to near; the agent is at (3, 6) and looks towards j = 0
+    carrying: (type, colour), or None
     """
     cells = image.tolist()
     lines = [f"You carry a {carrying[1]} {carrying[0]}"] if carrying else []
@@ -153,12 +164,11 @@ def _steps(n: int) -> str:
     return f"{n} step" if n == 1 else f"{n} steps"
 
 
-class Level(RoomGridLevel):
-    """Levels of one task: one 8x8 room, or two with a locked door between them for `open`."""
+class TaskLevel(RoomGridLevel):
+    """Draws levels of a task: one 8x8 room, or for `open` two with a locked door between them."""
 
-    def __init__(self, task: str, num_dists: int, max_steps: int):
+    def __init__(self, task: str, max_steps: int):
         self.task = task
-        self.num_dists = num_dists
         cols = 2 if task == "open" else 1
         super().__init__(room_size=8, num_rows=1, num_cols=cols, max_steps=max_steps)
 
@@ -167,7 +177,7 @@ class Level(RoomGridLevel):
             super()._gen_grid(width, height)
 
     def gen_mission(self) -> None:
-        """Draw a level and its instruction; minigrid draws again after a RejectSampling."""
+        """Draw a level and its instruction. After a RejectSampling, minigrid draws again."""
         self.instrs = self._draw_open() if self.task == "open" else self._draw_room()
         self.check_objs_reachable()
         mission = self.instrs.surface(self)
@@ -177,7 +187,7 @@ class Level(RoomGridLevel):
     def _draw_room(self) -> Instr:
         self.place_agent()
         needed = 1 if self.task in ("goto", "pickup") else 2
-        objects = self.add_distractors(num_distractors=self.num_dists + needed, all_unique=False)
+        objects = self.add_distractors(num_distractors=needed, all_unique=False)
         if self.task == "goto":
             return GoToInstr(_description(self._rand_elem(objects)))
         if self.task == "pickup":
@@ -190,7 +200,7 @@ class Level(RoomGridLevel):
         return AfterInstr(GoToInstr(b), PickupInstr(a))
 
     def _draw_pair(self, objects: list) -> tuple[ObjDesc, ObjDesc]:
-        """Two descriptions; they may be equal only where two objects look alike."""
+        """Draw two descriptions, which may be equal only if two objects look alike."""
         looks = [(obj.type, obj.color) for obj in objects]
         a = self._rand_elem(looks)
         b = self._rand_elem(looks)
@@ -200,11 +210,10 @@ class Level(RoomGridLevel):
 
     def _draw_open(self) -> Instr:
         colour = self._rand_elem(DOOR_COLOURS)
-        locked = self._rand_int(0, 2)  # the room that the agent is not in
+        locked = self._rand_int(0, 2)  # the agent starts in the other room
         start = 1 - locked
         self.add_door(locked, 0, door_idx=2 * locked, color=colour, locked=True)
         self.add_object(start, 0, "key", colour)
-        self.add_distractors(start, 0, self.num_dists, all_unique=False)
         self.place_agent(start, 0)
         return OpenInstr(ObjDesc("door", colour if self._rand_bool() else None))
 

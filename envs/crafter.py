@@ -2,8 +2,8 @@
 
 The game is the crafter package (1.8.3), made reproducible and fast: equal seeds give equal
 episodes in any process, and nothing is drawn until `render` is called. A turn is one step of the
-game, except that sleeping is one turn until the player wakes. Death is `terminated`, the limit of
-turns `truncated`. The words are in `envs.crafter_text`, the actions' spelling in `envs.actions`.
+game, except that one turn of sleep lasts until the player wakes. Death is `terminated`, the limit
+of turns `truncated`. All words, the names of the actions included, are in `envs.crafter_text`.
 """
 
 from types import SimpleNamespace
@@ -17,30 +17,26 @@ from envs import crafter_text
 from envs.crafter_noise import NoiseTable
 from envs.text_env import TextEnv
 
-AREA, VIEW = (64, 64), (9, 9)  # cells; the text shows VIEW without its two rows for the inventory
+AREA, VIEW = (64, 64), (9, 9)  # cells; the text leaves out VIEW's two rows for the inventory
 FACINGS = {(x, y): name for name, (x, y) in crafter_text.OFFSETS.items()}
-RAW = {name: i for i, name in enumerate(crafter_text.ACTIONS)}
 
 
 class Crafter(TextEnv):
-    """Survive and unlock achievements, +1 for each, and a tenth of every change of health."""
+    """Survive and unlock achievements. The reward is 1 for each and a tenth of health's changes."""
 
     family = "crafter"
+    actions = tuple(crafter_text.ACTIONS)
+    default_action = "Noop"
+    near_misses = crafter_text.NEAR_MISSES
 
-    def __init__(
-        self,
-        format_penalty: float = 0.1,
-        max_episode_steps: int | None = None,
-        binary_reward: bool = False,
-    ):
-        limit = 2000 if max_episode_steps is None else max_episode_steps
-        super().__init__(limit, binary_reward, format_penalty)
+    def __init__(self, format_penalty: float = 0.1, max_episode_steps: int = 2000):
+        super().__init__(max_episode_steps, format_penalty)
         self.world, self.spare = World(), None
-        self.prepared: int | None = None  # the seed of the spare world, if it is yet to be played
+        self.prepared: int | None = None  # seed of the spare world until that world is played
         self._long_term = ""
 
     def prepare(self, seed: int) -> None:
-        """Make the world of reset(seed=seed) in advance, for it takes a quarter of a second."""
+        """Make the world of reset(seed=seed) in advance: that takes a quarter of a second."""
         self.spare, self.prepared = self.spare or World(), None
         drawn = world_seed(np_random(seed)[0])
         self.spare.begin(drawn)
@@ -53,27 +49,33 @@ class Crafter(TextEnv):
         else:
             self.world.begin(seed)
         self.prepared = None
-        self.world.step(RAW["Noop"])  # as in the paper's runs: the first text follows a Noop
+        self._raw_step("Noop")  # as in the paper's runs: the first text follows a Noop
         return self._describe()
 
     def _act(self, action: str) -> tuple[str, float, bool, bool]:
-        reward, dead = self._raw_step(RAW[action])
+        reward, dead = self._raw_step(action)
         while self.world.player.sleeping and not dead:
             # sleep overrides the action, except on the step on which the player wakes up rested
-            more, dead = self._raw_step(int(self.np_random.integers(len(RAW))))
+            drawn = int(self.np_random.integers(len(self.actions)))
+            more, dead = self._raw_step(self.actions[drawn])
             reward += more
         success = len(self.world.unlocked) == len(crafter_text.ACHIEVEMENTS)
         return self._describe(), reward, dead, success
 
-    def _raw_step(self, action: int) -> tuple[float, bool]:
-        _, reward, dead, _ = self.world.step(action)
+    def _raw_step(self, action: str) -> tuple[float, bool]:
+        """Take one step of the game; return its reward and whether the player died."""
+        _, reward, dead, _ = self.world.step(self.actions.index(action))
         return float(reward), bool(dead)
 
     def _describe(self) -> str:
         player = self.world.player
-        facing, dead = FACINGS[tuple(player.facing)], player.health <= 0
+        dead = player.health <= 0
         self._long_term, short_term = crafter_text.describe(
-            self.world.view(), facing, player.inventory, player.sleeping and not dead, dead
+            view=self.world.view(),
+            facing=FACINGS[tuple(player.facing)],
+            inventory=player.inventory,
+            sleeping=player.sleeping and not dead,
+            dead=dead,
         )
         return f"{short_term}\n{self._long_term}"
 
@@ -85,10 +87,9 @@ class Crafter(TextEnv):
 
     def episode_metrics(self) -> dict[str, float]:
         unlocked = self.world.unlocked
-        each = {crafter_text.key(name) for name in crafter_text.ACHIEVEMENTS}
-        return {"achievements": float(len(unlocked))} | {
-            f"achievement/{name}": float(name in unlocked) for name in sorted(each)
-        }
+        names = sorted(crafter_text.key(achievement) for achievement in crafter_text.ACHIEVEMENTS)
+        each = {f"achievement/{name}": float(name in unlocked) for name in names}
+        return {"achievements": float(len(unlocked))} | each
 
     def render(self) -> np.ndarray:
         return self.world.picture()
@@ -99,19 +100,18 @@ def world_seed(generator: np.random.Generator) -> int:
 
 
 class World(crafter.Env):
-    """crafter.Env without its two dependencies on chance: memory addresses and rendering."""
+    """crafter.Env, except that neither memory addresses nor rendering influence the game."""
 
     def __init__(self):
         super().__init__(area=AREA, view=VIEW, size=(256, 256), length=None, seed=0)
-        self._sem_view = self._obs  # the map as numbers, for info: unused here, and costly
+        self._sem_view = self._obs  # replaces a costly map of numbers in info, unused here
 
     def begin(self, seed: int) -> None:
         """Start the first episode of crafter.Env(seed=seed)."""
         self._seed, self._episode = seed, 0
         package = worldgen.opensimplex
-        worldgen.opensimplex = SimpleNamespace(
-            OpenSimplex=NoiseTable
-        )  # same noise, ten times as fast
+        # the same noise, ten times as fast
+        worldgen.opensimplex = SimpleNamespace(OpenSimplex=NoiseTable)
         try:
             self.reset()
         finally:
@@ -126,7 +126,7 @@ class World(crafter.Env):
         return {name for name, count in self._player.achievements.items() if count > 0}
 
     def view(self) -> list[list[str | None]]:
-        """Names of the 7 x 9 cells around the player, from north-west; None is outside the map."""
+        """Return the names of the 7 x 9 cells around the player; None is outside the map."""
         x, y = self._player.pos.tolist()
         columns, rows = range(x - 4, x + 5), range(y - 3, y + 4)
         return [[self._name(column, row) for column in columns] for row in rows]
@@ -136,8 +136,8 @@ class World(crafter.Env):
         return type(thing).__name__.lower() if thing else material
 
     def picture(self) -> np.ndarray:
-        # At night the picture takes noise from the world's generator, which the game must not feel.
-        # Creatures keep the generator they were made with.
+        # At night a picture draws noise from the world's generator, which would change the game.
+        # Creatures keep the generator that they were made with.
         own = self._world.random
         self._world.random = np.random.RandomState(self._step)
         try:
@@ -146,8 +146,8 @@ class World(crafter.Env):
             self._world.random = own
 
     def _obs(self):
-        return None  # not drawn on each step
+        return None  # crafter would draw a picture on each step
 
     def _balance_chunk(self, chunk, objs):
-        # a set of objects is in the order of their addresses; which one goes must not depend on it
+        # A set of objects is ordered by their addresses, which must not decide which one goes.
         super()._balance_chunk(chunk, sorted(objs, key=lambda creature: creature.pos.tolist()))

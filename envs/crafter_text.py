@@ -1,11 +1,16 @@
-"""What a Crafter player reads: the description of a state and the system prompt.
+"""What a Crafter player reads and may say: system prompt, description of a state, actions.
 
 `describe` turns a local view into text in the format of the paper; `system_prompt` holds the rules
-of the game (costs as in crafter 1.8.3) and the achievements that are still missing. Pure
-functions of names and numbers: the game itself is in `envs.crafter`.
+of the game (costs as in crafter 1.8.3) and the achievements that are still missing; NEAR_MISSES
+are other words for the actions. These are pure functions of names and numbers: the game itself is
+in `envs.crafter`.
 """
 
-ACTIONS = {  # in Crafter's order: the position is the raw action
+import itertools
+
+from envs.actions import combine
+
+ACTIONS = {  # in the order of Crafter's own numbers
     "Noop": "wait for one step",
     "Move West": "turn west, and take one step if the cell there is free",
     "Move East": "turn east, and take one step if the cell there is free",
@@ -95,15 +100,15 @@ Achievements still to unlock:
 PLAY!"""
 
 THINGS = "water grass stone path sand tree lava coal iron diamond table furnace".split()
-THINGS += "cow zombie skeleton arrow plant".split()  # the order of the text
+THINGS += "cow zombie skeleton arrow plant".split()  # in the order of the text
 ASLEEP = "You are sleeping, and will not be able take actions until energy is full."
 STATS = "health food drink energy".split()
 OFFSETS = dict(north=(0, -1), south=(0, 1), west=(-1, 0), east=(1, 0))  # (x, y), y southwards
-CENTRE = 4, 3  # the player's column and row in a view
+CENTRE = 4, 3  # column and row of the player in a view
 
 
 def system_prompt(unlocked: set[str]) -> str:
-    """The rules and the achievements that are missing from `unlocked` (Crafter's own names)."""
+    """Return the rules, and the achievements missing from `unlocked` (in Crafter's own names)."""
     actions = ",\n".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
     missing = list_missing(unlocked) or "None is left. Stay alive."
     return RULES.format(actions=actions, missing=missing)
@@ -115,20 +120,20 @@ def list_missing(unlocked: set[str]) -> str:
 
 
 def key(achievement: str) -> str:
-    """Crafter's name of an achievement: "Collect Wood" is collect_wood."""
+    """Return Crafter's own name of an achievement: "Collect Wood" is collect_wood."""
     return achievement.lower().replace(" ", "_")
 
 
 def describe(
     view: list[list[str | None]], facing: str, inventory: dict[str, int], sleeping: bool, dead: bool
 ) -> tuple[str, str]:
-    """Put a state into words: (long_term, short_term), the surroundings and the player's own state.
+    """Return a state in words: (long_term, short_term), the surroundings and the player's state.
 
-    view: 7 rows from north to south of 9 names from west to east; None is outside the map
+    view: 7 rows from north to south, each of 9 names from west to east; None is outside the map
     """
     column, row = CENTRE
     if view[row][0] is None or view[0][column] is None:
-        # as in the paper's runs: near the west and north borders nothing can be seen
+        # as in the paper's runs, nothing can be seen near the west and north borders
         seen, front = [], None
     else:
         seen = _nearest(view)
@@ -145,29 +150,72 @@ def describe(
 
 
 def _nearest(view) -> list[tuple[str, int, str]]:
-    """(name, steps, direction) of the nearest cell of each kind; of equals the westernmost."""
+    """Return (name, steps, direction) of each kind's nearest cell; of equals, the westernmost."""
     column, row = CENTRE
     found = {}
     for y, names in enumerate(view):
         for x, name in enumerate(names):
             place = abs(x - column) + abs(y - row), x - column, y - row
             found[name] = min(found.get(name, place), place)
-    return [
-        (name, found[name][0], _direction(*found[name][1:])) for name in THINGS if name in found
-    ]
+    nearest = [(name, *found[name]) for name in THINGS if name in found]
+    return [(name, steps, _direction(dx, dy)) for name, steps, dx, dy in nearest]
 
 
 def _direction(dx: int, dy: int) -> str:
-    words = ["north" if dy < 0 else "south"] * (dy != 0) + ["west" if dx < 0 else "east"] * (
-        dx != 0
-    )
-    return "-".join(words)
+    vertical = "north" if dy < 0 else "south" if dy > 0 else ""
+    horizontal = "west" if dx < 0 else "east" if dx > 0 else ""
+    return "-".join(word for word in (vertical, horizontal) if word)
 
 
 def _describe_player(inventory) -> str:
     status = "\n".join(f"- {name}: {inventory[name]}/9" for name in STATS)
     items = [f"- {k}: {n}" for k, n in inventory.items() if k not in STATS and n > 0]
-    held = (
-        "\n".join(["Your inventory:", *items]) if items else "You have nothing in your inventory."
-    )
+    nothing = "You have nothing in your inventory."
+    held = "\n".join(["Your inventory:", *items]) if items else nothing
     return f"Your status:\n{status}\n\n{held}"
+
+
+def _moves() -> dict[str, list[str]]:
+    """Return other words for Move North and so on. A diagonal stands for its first direction."""
+    verbs = "move go walk step head run face turn take_step take_one_step"
+    moves = {}
+    for way, other in dict(north="up", south="down", west="left", east="right").items():
+        moves[f"Move {way.title()}"] = [way, *combine(verbs, f"{way} to_{way} {other}")]
+    for pair in itertools.product(("north", "south"), ("west", "east")):
+        for first, second in (pair, pair[::-1]):
+            diagonal = combine(verbs, f"{first}_{second} {first}{second}")
+            moves[f"Move {first.title()}"] += [f"{first} {second}", *diagonal]
+    return moves
+
+
+def _tools() -> dict[str, list[str]]:
+    """Return other words for making tools, as in "craft a wooden pickaxe"."""
+    tools = {}
+    for action in ACTIONS:
+        if action.startswith("Make"):
+            _, material, tool = action.lower().split()
+            nouns = f"{material}_{tool} {material}en_{tool}"
+            tools[action] = combine("make craft create build", nouns)
+    return tools
+
+
+NEAR_MISSES = {
+    **_moves(),
+    **_tools(),
+    "Noop": ["no op", "do nothing", "wait", "idle", "stay", "stay still"],
+    "Sleep": ["go to sleep", "rest"],
+    "Do": [
+        *("collect", "mine", "chop", "cut", "drink", "attack", "interact", "eat"),
+        *combine("collect gather get harvest", "wood stone coal iron diamond sapling"),
+        *combine("collect gather get drink", "water drink"),
+        *combine("drink_from", "water lake lakes"),
+        *combine("mine dig", "stone coal iron diamond"),
+        *combine("chop cut chop_down cut_down", "tree trees wood"),
+        *combine("attack defeat kill fight hit", "zombie skeleton cow"),
+        *combine("eat", "cow plant ripe_plant"),
+    ],
+    "Place Stone": combine("put put_down", "stone"),
+    "Place Table": combine("place put make craft build", "table crafting_table"),
+    "Place Furnace": combine("put make craft build", "furnace"),
+    "Place Plant": ["plant", *combine("place plant put", "sapling")],
+}

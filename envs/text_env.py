@@ -1,17 +1,21 @@
-"""The contract every environment keeps: a gymnasium.Env with text in and text out.
+"""The contract that every environment keeps: a gymnasium.Env with text in and text out.
 
-`TextEnv` turns a model's response into an action (`envs.actions`), adds the format penalty, makes
-the reward binary where the paper does, and counts the turns of the time limit. A subclass only
-says how its world starts and moves. `Observation` and `Step` are what memories and storage see.
+`TextEnv` finds the action in a model's response (`envs.actions`), applies the format penalty, makes
+the reward binary where the paper does, and counts turns up to the time limit. A subclass lists its
+actions and says how its world starts and moves; `envs.toy` is the shortest example. Memories and
+storage see `Observation` and `Step`.
 """
 
+import functools
+import re
 import string
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import gymnasium
 from gymnasium.spaces import Text
 
-from envs import actions
+from envs.actions import all_phrases, find_action, split, with_action
 
 THINK_ACT = """What will you do next? Please respond in the following format:
     THINK: step-by-step reasoning
@@ -22,9 +26,9 @@ THINK_ACT = """What will you do next? Please respond in the following format:
 class Observation:
     """What the agent may know before a turn."""
 
-    text: str  # everything it sees now
-    kept: str  # what a memory keeps of it in later turns
-    system: str  # the system message of this turn: the task, the actions
+    text: str  # everything that it sees now
+    kept: str  # the part that a memory keeps for later turns
+    system: str  # system message of this turn: the task and the actions
     instruction: str  # how to answer; follows the current observation
 
 
@@ -33,21 +37,21 @@ class Step:
     """What one turn did. `terminated` and `truncated` are never merged."""
 
     response: str  # the model's text
-    said: str  # the same with the executed action in the place of an invalid one
-    action: str  # executed
-    valid: bool
-    action_at: int  # where in the response its ACTION marker begins; its length if there is none
-    reward: float  # penalty included
+    said: str  # the response with the executed action in place of an invalid one
+    action: str  # the action that was executed
+    valid: bool  # whether the response named it
+    action_at: int  # where the response's ACTION marker begins; its length if there is none
+    reward: float  # includes the format penalty
     terminated: bool
     truncated: bool
-    success: bool  # the environment's own word
-    observation: Observation  # what followed; the final one where the episode ended
-    first: Observation | None = None  # of the next episode, where this one ended
-    metrics: dict = field(default_factory=dict)  # floats of a finished episode, e.g. achievements
-    fault: str = ""  # one line where the environment failed: that cut the episode
-    episode: int = 0  # number of the environment's episode, from 0
-    seed: int = 0  # that it was reset with
-    number: int = 0  # of this turn in the episode, from 1
+    success: bool  # in the environment's own judgement
+    observation: Observation  # what followed; the final one if the episode ended
+    first: Observation | None = None  # start of the next episode, if this one ended
+    metrics: dict = field(default_factory=dict)  # figures of a finished episode
+    fault: str = ""  # one line about the failure that cut the episode, if one did
+    episode: int = 0  # index of the episode among this environment's, from 0
+    seed: int = 0  # seed with which the episode began
+    number: int = 0  # number of this turn in the episode, from 1
 
     @property
     def done(self) -> bool:
@@ -55,24 +59,29 @@ class Step:
 
 
 class TextEnv(gymnasium.Env):
-    """Base of the families. A subclass defines `family`, `_start`, `_act` and `system_prompt`.
+    """Base class. A subclass sets the attributes, and defines `_start`, `_act`, `system_prompt`.
 
-    format_penalty: added to the reward of a turn whose response holds no valid action
-    binary_reward: any positive environment reward becomes 1 (the paper's BabyAI and BabaIsAI)
-    max_episode_steps: turns until `truncated`
+    max_episode_steps: number of turns after which an episode is truncated
+    format_penalty: subtracted from the reward of a turn whose response names no action
     """
+
+    family: str  # name of the subclass's module
+    tasks: Collection[str] = ()  # if there are any, the constructor takes one of them first
+    actions: tuple[str, ...]  # in the order of the environment's own indices
+    default_action: str  # runs in place of an invalid one
+    near_misses: dict[str, list[str]] = {}  # action -> other phrases, see `actions.all_phrases`
+    named_objects: re.Pattern | None = None  # may follow a verb, as in "pick up the key"
+    binary_reward = False  # True makes every positive reward 1
+    instruction = THINK_ACT
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
     observation_space = Text(max_length=65536, min_length=0, charset=string.printable)
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
-    family: str  # a key of envs.actions.FAMILIES
-    instruction: str = THINK_ACT
 
-    def __init__(self, max_episode_steps: int, binary_reward: bool, format_penalty: float = 0.1):
+    def __init__(self, max_episode_steps: int, format_penalty: float = 0.1):
         self.max_episode_steps = max_episode_steps
-        self.binary_reward = binary_reward
         self.format_penalty = format_penalty
-        self.render_mode = "rgb_array"  # drawn only when render() is called
+        self.render_mode = "rgb_array"  # a frame is drawn only when render() is called
         self.steps = 0
 
     def _start(self) -> str:
@@ -80,19 +89,30 @@ class TextEnv(gymnasium.Env):
         raise NotImplementedError
 
     def _act(self, action: str) -> tuple[str, float, bool, bool]:
-        """Execute a valid action; return (observation text, reward, terminated, success)."""
+        """Execute one of `actions`; return (observation text, reward, terminated, success)."""
         raise NotImplementedError
 
     def system_prompt(self) -> str:
         raise NotImplementedError
 
     def kept(self, text: str) -> str:
-        """What later turns are shown of the observation `text`."""
+        """Return what later turns show of the observation `text`."""
         return text
 
     def episode_metrics(self) -> dict[str, float]:
-        """Figures of the episode that just ended, logged as `rollout/<name>`."""
+        """Return figures of the episode that just ended, logged as `rollout/<name>`."""
         return {}
+
+    @classmethod
+    @functools.cache  # one table per class
+    def phrases(cls) -> dict[str, str]:
+        return all_phrases(cls.actions, cls.near_misses)
+
+    @classmethod
+    def parse(cls, response: str) -> tuple[str, bool]:
+        """Return the action that a response names and True, or the default action and False."""
+        action = find_action(response, cls.phrases(), cls.named_objects)
+        return (cls.default_action, False) if action is None else (action, True)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed, options=options)
@@ -101,7 +121,7 @@ class TextEnv(gymnasium.Env):
         return text, self._info(text)
 
     def step(self, response: str):
-        action, valid = actions.parse(self.family, response)
+        action, valid = self.parse(response)
         text, reward, terminated, success = self._act(action)
         self.steps += 1
         truncated = self.steps >= self.max_episode_steps
@@ -109,16 +129,16 @@ class TextEnv(gymnasium.Env):
             reward = 1.0
         if not valid:
             reward -= self.format_penalty
-        info = self._info(text) | dict(
-            action=action,
-            valid=valid,
-            success=success,
-            action_at=actions.split(response),
-            said=response if valid else actions.with_action(response, action),
-        )
+        info = self._info(text) | executed(response, action, valid) | {"success": success}
         if terminated or truncated:
             info["metrics"] = self.episode_metrics()
         return text, float(reward), terminated, truncated, info
 
     def _info(self, text: str) -> dict:
         return dict(system=self.system_prompt(), instruction=self.instruction, kept=self.kept(text))
+
+
+def executed(response: str, action: str, valid: bool) -> dict:
+    """Return the part of a step's info that says what became of the response; see `Step`."""
+    said = response if valid else with_action(response, action)
+    return dict(action=action, valid=valid, action_at=split(response), said=said)

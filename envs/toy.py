@@ -1,10 +1,9 @@
 """An environment that can be checked by hand: say the colour that is shown.
 
-Each turn shows a colour; the right word pays 1 / turns, and the episode is a success when every
-word was right. For tests, long runs and as the shortest example of a new environment.
+Each turn shows a colour. The right word pays 1 / turns, and the episode is a success if every word
+was right. Tests and long runs use it, and it is the shortest example of a new environment.
 """
 
-from envs.actions import FAMILIES
 from envs.text_env import TextEnv
 
 
@@ -12,20 +11,17 @@ class Toy(TextEnv):
     """`turns` colours, one after the other; a wrong word costs only its share of the return."""
 
     family = "toy"
+    actions = ("pass", "red", "green", "blue")
+    default_action = "pass"
 
     def __init__(
-        self,
-        format_penalty: float = 0.1,
-        max_episode_steps: int | None = None,
-        binary_reward: bool = False,
-        turns: int = 4,
+        self, format_penalty: float = 0.1, max_episode_steps: int | None = None, turns: int = 4
     ):
-        limit = turns + 1 if max_episode_steps is None else max_episode_steps
-        super().__init__(limit, binary_reward, format_penalty)
+        super().__init__(max_episode_steps or turns + 1, format_penalty)
         self.turns = turns
 
     def _start(self) -> str:
-        colours = FAMILIES[self.family].actions[1:]  # all but "pass"
+        colours = self.actions[1:]  # all but "pass"
         self.shown = [colours[k] for k in self.np_random.integers(len(colours), size=self.turns)]
         self.right = 0
         return self._text(0)
@@ -44,5 +40,5 @@ class Toy(TextEnv):
         return {"right": self.right / self.turns}
 
     def system_prompt(self) -> str:
-        words = ", ".join(FAMILIES[self.family].actions)
+        words = ", ".join(self.actions)
         return f"You are shown one colour at a time. Say its name. Your actions are: {words}."

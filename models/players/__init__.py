@@ -1,10 +1,13 @@
-"""Scripted players, from which `models.make` clones the embedded models: a family each.
+"""Scripted players, one per family, from which `models.make` clones the embedded models.
 
-A module has TASKS (task -> episodes and what its Player is given), LONGEST_MEMORY (turns in its
-prompts), PASSAGES (constant texts, which become one token each) and a class Player(task, rng, ...)
-with an `env`, `start()` after each reset and `respond(text)`: the response to learn and the one to
-execute, or None to give up. They play badly on purpose, so that reinforcement learning has
-something to teach.
+A player's module has TASKS (task -> number of episodes and arguments for Player), LONGEST_MEMORY
+(turns of history in a prompt), PASSAGES (constant texts, each of which becomes one token) and
+Player(task, rng, ...). A Player has an `env`; `start()` is called after each reset; `respond(text)`
+returns the response to learn and the response to execute, or None when the player gives up.
+
+Players play badly on purpose, so that reinforcement learning has something to teach. Their
+arguments say how: `noise` is the share of random actions in what is learnt, and `stray` the share
+of turns that execute another, random action, so that the clone knows its way from everywhere.
 """
 
 PLAYERS = {

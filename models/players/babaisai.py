@@ -1,22 +1,20 @@
-"""A BabaIsAI player that sees the way and spoils it: a search over the game, kept from its goal.
+"""A BabaIsAI player that finds the shortest way by search and then fails to take it.
 
-Its thoughts are right (which thing is to be reached, or which text block to be pushed first, and
-where that is), its actions are not always: in front of what wins it waits, where a rule has to be
-changed first it walks straight at its goal, and now and then it does anything.
+Its thoughts are right: they name the thing to reach, or the text block to push first, and where
+that is. Its actions are often wrong. It waits in front of what wins, it walks straight at its goal
+where a rule has to be changed first, and now and then it acts at random.
 """
 
 import copy
 import heapq
 import itertools
 
-from envs.actions import FAMILIES
 from envs.baba_game import NOUNS, PROPERTIES, Level
 from envs.babaisai import SYSTEM, BabaIsAI
 
-# noise: share of random actions; shy: share of the turns in front of what wins at which it waits;
-# straight: of the turns at which it ignores that a rule has to be changed first. stray: share of
-# the turns at which something else is executed than what is learnt, so that the clone knows its way
-# from everywhere. The tasks are the plain room and the paper's four (Table 3).
+# shy: share of the turns in front of what wins in which it waits
+# straight: share of the turns in which it ignores that a rule has to be changed first
+# The tasks are the plain room and the paper's four (Table 3).
 TASKS = {
     "goto_win": dict(episodes=250, stray=0.5, noise=0.03, shy=1.0),
     "goto_win-distr_obj": dict(episodes=250, stray=0.5, noise=0.03, shy=1.0),
@@ -26,8 +24,8 @@ TASKS = {
         episodes=120, stray=0.4, noise=0.03, shy=1.0, straight=0.9
     ),
 }
-LONGEST_MEMORY = 1  # turns
-# Constant passages and phrases, one token each: they make a prompt many times shorter.
+LONGEST_MEMORY = 1
+# As one token each, these passages make a prompt many times shorter.
 PASSAGES = [
     *(SYSTEM, f"\n\n{BabaIsAI.instruction}"),
     *("Current Observation:\nActive rules:\n", "Observation:\nActive rules:\n"),
@@ -36,15 +34,14 @@ PASSAGES = [
     *(f" steps {way}" for way in ("to the right", "down")),
     *(f" step {way}" for way in ("to the right", "to the left", "down", "up")),
 ]
-MOVES = ("right", "left", "down", "up")  # sideways first, where both ways are as short
-NODES = 5_000  # states at which a search gives up: about a second
+MOVES = ("right", "left", "down", "up")  # the search prefers sideways if two ways are equally short
+NODES = 5_000  # states after which a search gives up; that is about a second
 
 
 class Player:
     def __init__(self, task: str, rng, noise=0.0, shy=0.0, straight=0.0, stray=0.0):
         self.rng = rng
         self.noise, self.shy, self.straight, self.stray = noise, shy, straight, stray
-        self.actions = FAMILIES["babaisai"].actions
         self.env = BabaIsAI(task)
 
     def start(self) -> None:
@@ -52,7 +49,7 @@ class Player:
 
     def respond(self, text: str) -> tuple[str, str] | None:
         self.plan = self.plan or search(self.env.level)
-        if not self.plan:  # a random action made it unsolvable, or too hard
+        if not self.plan:  # a random action made the level unsolvable or too hard
             return None
         cell = target(self.env.level, self.plan)
         said, chosen = thought(self.env.level, cell), self.fail(self.plan, cell)
@@ -64,7 +61,7 @@ class Player:
         return tuple(f"THINK: {said}\nACTION: {action}" for action in (chosen, executed))
 
     def fail(self, plan: list[str], cell: int) -> str:
-        """What it does instead of what the search found."""
+        """Return the action to learn: the plan's first, or a failing."""
         if self.rng.random() < self.noise:
             return self.any_action()
         if len(plan) == 1:
@@ -73,12 +70,12 @@ class Player:
         return straight_on(self.env.level) if straight else plan[0]
 
     def any_action(self) -> str:
-        return self.actions[self.rng.integers(len(self.actions))]
+        return self.env.actions[self.rng.integers(len(self.env.actions))]
 
 
 def search(level: Level) -> list[str]:
-    """The shortest way to a win (A*: no way is shorter than the distance), [] if none was found."""
-    order = itertools.count()  # of equals the first one found goes on
+    """Return the shortest way to a win, or [] if none is found. A* with the distance as bound."""
+    order = itertools.count()  # of equally good states, the one found first is expanded first
     queue, known = [(distance(level), next(order), level, [])], {tuple(level.tops)}
     while queue and len(known) < NODES:
         _, _, now, way = heapq.heappop(queue)
@@ -95,7 +92,7 @@ def search(level: Level) -> list[str]:
 
 
 def step(level: Level, action: str) -> tuple[Level, bool]:
-    """A copy of the level after an action, and whether that won."""
+    """Return a copy of the level after an action, and whether the action won."""
     after = copy.copy(level)
     after.tops, after.below = level.tops[:], [things[:] for things in level.below]
     reward, _ = after.step(action)
@@ -103,7 +100,7 @@ def step(level: Level, action: str) -> tuple[Level, bool]:
 
 
 def offset(level: Level, cell: int) -> tuple[int, int]:
-    """From the player to a cell: steps to the right, steps down."""
+    """Return how many steps to the right and how many down a cell is from the player."""
     (y, x), (to_y, to_x) = divmod(level.you, level.width), divmod(cell, level.width)
     return to_x - x, to_y - y
 
@@ -113,7 +110,7 @@ def steps_to(level: Level, cell: int) -> int:
 
 
 def winning(level: Level) -> list[int]:
-    """The cells of all that is seen and wins, the nearest first."""
+    """Return the cells of all visible things that win, nearest first."""
     nouns = {subject for subject, _, predicate in level.rules() if predicate == "win"}
     cells = [cell for cell, thing in enumerate(level.tops) if thing.noun in nouns]
     return sorted(cells, key=lambda cell: steps_to(level, cell))
@@ -124,13 +121,13 @@ def distance(level: Level) -> int:
 
 
 def straight_on(level: Level) -> str:
-    """The step straight at what wins, sideways first, whatever is in the way."""
+    """Return the step straight at what wins, sideways first, whatever is in the way."""
     dx, dy = next((offset(level, cell) for cell in winning(level)), (1, 0))
     return ("right" if dx > 0 else "left") if dx else ("down" if dy > 0 else "up")
 
 
 def target(level: Level, plan: list[str]) -> int:
-    """The cell of the block whose push is the first to change a rule, or of what wins."""
+    """Return the cell of the first text block whose push changes a rule, or else of what wins."""
     now = level
     for action in plan[:-1]:
         after, _ = step(now, action)
@@ -147,7 +144,7 @@ def in_front(level: Level, action: str) -> int:
 
 
 def thought(level: Level, cell: int) -> str:
-    """What is to be reached or pushed, in words of the observation."""
+    """Say what is to be reached or pushed, in words of the observation."""
     listed = [place for place, thing in enumerate(level.tops) if thing.label]
     if cell not in listed:  # it is covered
         return "I search."

@@ -1,22 +1,20 @@
-"""A BabyAI player that knows what to do with some things only: minigrid's bot, kept from its goal.
+"""A BabyAI player that uses minigrid's bot, and follows it only for some colours.
 
-Its thoughts are right (where is the thing that the mission wants next?), its actions are not
-always. It plays well with things of the colours it knows. With others, it (nearly) always goes on
-straight ahead when it does not see them instead of looking around, and in front of them instead of
-using its hands. So how good a state is can be seen from the state, and there is much to learn.
+Its thoughts are right: they say where the thing is that the mission wants next. Its actions are
+often wrong. It plays well with things of the colours that it knows. With other things it (nearly)
+always walks straight on: when it does not see them, instead of looking around, and in front of
+them, instead of using its hands. So the state shows how good it is, and there is much to learn.
 """
 
 from minigrid.core.constants import COLOR_NAMES
 from minigrid.utils.baby_ai_bot import BabyAIBot, DropSubgoal
 
-from envs.actions import FAMILIES
 from envs.babyai import SYSTEM_AFTER, SYSTEM_BEFORE, BabyAI
 from envs.text_env import THINK_ACT
 
-# known: how many of the six colours; tries: share of the turns at which it plays well with others,
-# for a reward that is too rare without; noise: share of random actions; stray: share of the turns
-# at which something else is executed than what is learnt, so that the clone knows its way from
-# everywhere. Chosen for a zero-shot success not far from that of the paper's 3B model.
+# known: number of colours, of six, with which it plays well
+# tries: share of the turns in which it plays well with others, lest reward be too rare
+# The numbers give a zero-shot success close to that of the paper's 3B model.
 TASKS = {
     "goto": dict(episodes=400, stray=0.6, noise=0.05, known=2),
     "pickup": dict(episodes=300, stray=0.6, noise=0.05, known=1),
@@ -24,8 +22,8 @@ TASKS = {
     "putnext": dict(episodes=80, stray=0.5, noise=0.05, known=2),
     "pick-up-seq-go-to": dict(episodes=150, stray=0.6, noise=0.05, known=3),
 }
-LONGEST_MEMORY = 3  # turns
-# Constant passages and phrases, one token each: they make a prompt five times shorter.
+LONGEST_MEMORY = 3
+# As one token each, these passages make a prompt five times shorter.
 PASSAGES = [
     *("Observation:\n", "Current Observation:\n", f"\n\n{THINK_ACT}", SYSTEM_BEFORE, SYSTEM_AFTER),
     *("THINK:", "\nACTION:", "I do not see the", "a wall"),
@@ -39,7 +37,6 @@ class Player:
         self.task, self.rng = task, rng
         self.noise, self.tries, self.stray = noise, tries, stray
         self.known = COLOR_NAMES[:known]
-        self.actions = FAMILIES["babyai"].actions
         self.env = BabyAI(task)
 
     def start(self) -> None:
@@ -50,21 +47,21 @@ class Player:
     def respond(self, text: str) -> tuple[str, str] | None:
         try:
             wanted = int(self.bot.replan(self.action))
-        except Exception:  # the bot gives up where a random action made it unsolvable
+        except Exception:  # a random action made the level unsolvable, and the bot gives up
             return None
-        if wanted >= len(self.actions):  # it believes that it is done
+        if wanted >= len(self.env.actions):  # the bot believes that it is done
             return None
         said = thought(self.env.level.mission, text)
-        chosen = self.fail(said, self.actions[wanted])
+        chosen = self.fail(said, self.env.actions[wanted])
         executed = self.any_action() if self.rng.random() < self.stray else chosen
-        self.action = self.actions.index(executed)
+        self.action = self.env.actions.index(executed)
         return tuple(f"THINK: {said}\nACTION: {action}" for action in (chosen, executed))
 
     def fail(self, said: str, wanted: str) -> str:
-        """What it does instead of what its bot wants."""
+        """Return the action to learn: what the bot wants, or a failing."""
         if self.rng.random() < self.noise:
             return self.any_action()
-        # "the key" and "the door" are of the locked door's colour
+        # "the key" and "the door" without a colour have the locked door's
         colour = next((word for word in said.split() if word in COLOR_NAMES), self.door)
         if colour in self.known or self.rng.random() < self.tries:
             return wanted
@@ -72,11 +69,11 @@ class Player:
         return "go forward" if lost or wanted in HANDS else wanted
 
     def any_action(self) -> str:
-        return self.actions[self.rng.integers(len(self.actions))]
+        return self.env.actions[self.rng.integers(len(self.env.actions))]
 
 
 def expert(level, task: str) -> BabyAIBot:
-    """The bot, without its habit of dropping what a pickup mission wants held."""
+    """Return minigrid's bot, without its habit of dropping what the mission wants it to hold."""
     bot = BabyAIBot(level)
     if task in ("pickup", "pick-up-seq-go-to"):
         bot.stack = [goal for goal in bot.stack if not isinstance(goal, DropSubgoal)]
@@ -84,7 +81,7 @@ def expert(level, task: str) -> BabyAIBot:
 
 
 def thought(mission: str, text: str) -> str:
-    """Where the thing is that the mission wants next, in words of the observation."""
+    """Say where the thing is that the mission wants next, in words of the observation."""
     lines = text.split("\n")
     carried = next((line[12:] for line in lines if line.startswith("You carry a ")), None)
     wanted = wanted_things(mission)
@@ -104,7 +101,7 @@ def thought(mission: str, text: str) -> str:
 
 
 def wanted_things(mission: str) -> list[str]:
-    """The things of a mission in the order in which they are needed, without articles."""
+    """Return the things of a mission, without articles, in the order in which they are needed."""
     if " after you " in mission:
         later, first = mission.split(" after you ")
         mission = f"{first}, then {later}"

@@ -1,28 +1,26 @@
-"""A Crafter player that reads: what it does follows from the text and from its last action.
+"""A Crafter player that acts on what it reads: the observation's text and its own last action.
 
-It drinks, eats, fights and sleeps when it has to, picks a sapling, and works its way from wood to
-tools of stone and a furnace; what it sees only as "3 steps north-west" it walks to as the crow
-flies. Its thoughts name the thing it is after, its actions are not always right: now and then it
-does anything, and mostly it walks on instead of using its hands on the thing that it faces.
+It drinks, eats, fights and sleeps when it must, picks a sapling, and works its way from wood to
+tools of stone and a furnace. It walks in a straight line to what it reads as "3 steps north-west".
+Its thoughts name the thing that it wants. Its actions are often wrong: mostly it walks on instead
+of using its hands on the thing that it faces, and now and then it acts at random.
 """
 
 import re
 
-from envs.actions import FAMILIES
 from envs.crafter import Crafter
 from envs.crafter_text import ACHIEVEMENTS, ACTIONS, OFFSETS, STATS, THINGS, key, system_prompt
 from envs.text_env import THINK_ACT
 
-# What is learnt fails: noise is the share of random actions, clumsy the share of the turns at which
-# it walks on instead of using its hands. What is executed does not, so that the demonstrations go
-# far, but for stray, the share of random actions there: the clone knows its way from everywhere.
+# clumsy: share of the turns in which it walks on instead of using its hands
+# `noise` and `clumsy` spoil only what is learnt, not what is executed: so demonstrations get far.
 TASKS = {"crafter": dict(episodes=80, max_steps=300, stray=0.3, noise=0.1, clumsy=0.8)}
 MISSING = "\n1. " + ACHIEVEMENTS[0]
 SYSTEM_BEFORE, _, AFTER = system_prompt(set()).partition(MISSING)
 SYSTEM_AFTER = "\n\n" + AFTER.partition("\n\n")[2]
 WAYS = ("north-west", "north-east", "south-west", "south-east", *OFFSETS)
-LONGEST_MEMORY = 1  # turns
-# Constant passages and phrases, one token each: they make a prompt many times shorter.
+LONGEST_MEMORY = 1
+# As one token each, these passages make a prompt many times shorter.
 PASSAGES = [
     *(SYSTEM_BEFORE, SYSTEM_AFTER, f"\n\n{THINK_ACT}"),
     *("Current Observation:\nYour status:\n- health: ", "Observation:\n"),
@@ -41,7 +39,6 @@ TOOLS = ("wood_pickaxe", "wood_sword", "stone_pickaxe", "stone_sword")
 class Player:
     def __init__(self, task: str, rng, noise=0.0, clumsy=0.0, stray=0.0, max_steps=300):
         self.rng, self.noise, self.clumsy, self.stray = rng, noise, clumsy, stray
-        self.actions = FAMILIES["crafter"].actions
         self.env = Crafter(max_episode_steps=max_steps)
 
     def start(self) -> None:
@@ -53,19 +50,19 @@ class Player:
         return tuple(f"THINK: {said}\nACTION: {act}" for act in (self.fail(wanted), self.last))
 
     def fail(self, wanted: str) -> str:
-        """What is learnt instead of what it wants."""
+        """Return the action to learn: what it wants, or a failing."""
         if self.rng.random() < self.noise:
             return self.any_action()
         return self.any_way() if wanted == "Do" and self.rng.random() < self.clumsy else wanted
 
     def any_action(self) -> str:
-        return self.actions[self.rng.integers(len(self.actions))]
+        return self.env.actions[self.rng.integers(len(self.env.actions))]
 
     def any_way(self) -> str:
         return f"Move {list(OFFSETS)[self.rng.integers(4)].title()}"
 
     def decide(self, sight: "Sight", unlocked: set[str]) -> tuple[str, str]:
-        """The thought and the action."""
+        """Return the thought and the right action."""
         missing = {key(name) for name in ACHIEVEMENTS} - unlocked
         made = sight.at_once(missing)
         if made:
@@ -79,7 +76,7 @@ class Player:
         return f"I see no {thing}.", self.walk(sight, [])
 
     def walk(self, sight: "Sight", ways: list[str]) -> str:
-        """One step to where a thing is, or on in the same direction; around or through the rest."""
+        """Return a step towards a thing, or straight on; around obstacles or through them."""
         last = self.last.removeprefix("Move ").lower()
         blocked = last in OFFSETS and sight.front not in FREE
         if blocked and (last in ways or not ways):
@@ -101,8 +98,9 @@ class Player:
 class Sight:
     """What an observation says.
 
-    status: health, food, ... and the inventory -> number; front: what the player faces
+    status: health, food, ... and each item of the inventory -> number
     seen: thing -> (steps, direction) of the nearest one
+    front: what the player faces
     """
 
     def __init__(self, text: str):
@@ -115,12 +113,12 @@ class Sight:
         return self.status.get(item, 0) >= n
 
     def near(self, thing: str) -> bool:
-        """On one of the eight cells around."""
+        """Return whether a thing is on one of the eight cells around."""
         steps, where = self.seen.get(thing, (9, ""))
         return steps == 1 or (steps == 2 and "-" in where)
 
     def breaks(self, thing: str) -> bool:
-        """Can it hit that or mine it, so that it goes?"""
+        """Return whether hitting or mining a thing removes it."""
         if thing in ("stone", "coal"):
             return self.has("wood_pickaxe")
         return thing in ("tree", "cow", "zombie", "skeleton")
@@ -129,7 +127,7 @@ class Sight:
         return next((tool for tool in TOOLS if not self.has(tool)), None)
 
     def at_once(self, missing: set[str]) -> str | None:
-        """What can be made, placed or slept right here, and should be."""
+        """Return the action, if any, that can and should be done here: make, place or sleep."""
         tool, enemy = self.next_tool(), "zombie" in self.seen or "skeleton" in self.seen
         if not enemy and not self.has("energy", 9 if "wake_up" in missing else 2):
             return "Sleep"
@@ -149,7 +147,7 @@ class Sight:
         return self.has("wood") and (self.has("stone") or "wood" in tool)
 
     def wanted(self, missing: set[str]) -> str:
-        """The thing to go to and to use."""
+        """Return the thing to go to and to use."""
         if self.front in ("zombie", "skeleton"):
             return self.front
         if self.seen.get("zombie", (9,))[0] <= 3:
@@ -165,7 +163,7 @@ class Sight:
         return self.material(missing)
 
     def material(self, missing: set[str]) -> str:
-        """What the next tool needs, then what is still to be collected."""
+        """Return what the next tool needs, or else what is still to be collected."""
         tool = self.next_tool()
         if tool and self.ready(tool):
             return "table" if "table" in self.seen else "tree"

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.actions import FAMILIES, parse, split, with_action
+from envs import family_class
+from envs.actions import parse, split, with_action
 
+FAMILIES = {name: family_class(name) for name in ("babyai", "babaisai", "crafter", "toy")}
 DATA = Path(__file__).parents[1] / "data"
 
 
@@ -66,13 +68,13 @@ NEAR_MISSES = [
 
 @pytest.mark.parametrize("family, text, action", NEAR_MISSES)
 def test_near_misses(family, text, action):
-    default = FAMILIES[family].default
+    default = FAMILIES[family].default_action
     assert parse(family, text) == ((default, False) if action is None else (action, True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_phrase_of_the_table_means_its_action(family):
-    for phrase, action in FAMILIES[family].table.items():
+    for phrase, action in FAMILIES[family].phrases().items():
         for text in (phrase, f"THINK: hm. ACTION: the {phrase.upper()}."):
             assert parse(family, text) == (action, True)
 
@@ -100,7 +102,7 @@ def test_what_is_no_action_stays_invalid(family):
     ]
     for said in nonsense + STAY_INVALID[family]:
         for text in (said, f"THINK: I go forward.\nACTION: {said}"):
-            assert parse(family, text) == (FAMILIES[family].default, False), text
+            assert parse(family, text) == (FAMILIES[family].default_action, False), text
 
 
 def test_the_last_marker_counts():
@@ -148,7 +150,7 @@ SURROGATES = st.text(st.characters(exclude_categories=()))
 def test_any_text_gives_an_action(family, text):
     action, valid = parse(family, text)
     assert action in FAMILIES[family].actions
-    assert valid or action == FAMILIES[family].default
+    assert valid or action == FAMILIES[family].default_action
     assert 0 <= split(text) <= len(text)
     # what is kept in the place of the response names the same action
     assert parse(family, with_action(text, action)) == (action, True)

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from envs.baba_game import TOKENS
 from envs.baba_levels import generate
-from envs.babaisai import SYSTEM, TASKS, BabaIsAI, Level
+from envs.babaisai import SYSTEM, BabaIsAI, Level
 
 ACTIONS = ("idle", "up", "right", "down", "left")
+TASKS = BabaIsAI.tasks
 DATA = Path(__file__).parents[1] / "data"
 
 
@@ -566,7 +567,8 @@ WINNING = ("B=Y..", "O=!..", "b.o..")
 def test_win_is_success():
     # the second step wins; native reward 1 - .9 * 2 / 100
     for binary, reward in ((True, 1.0), (False, 0.982)):
-        env = env_with(*WINNING, binary_reward=binary)
+        env = env_with(*WINNING)
+        env.binary_reward = binary
         assert env.step("THINK: go ACTION: right")[1:4] == (0.0, False, False)
         _, got, terminated, truncated, info = env.step("ACTION: right")
         assert (got, terminated, truncated) == (pytest.approx(reward), True, False)
@@ -596,7 +598,8 @@ def test_time_limit_truncates():
     ends = [env.step("ACTION: idle")[2:4] for _ in range(100)]
     assert ends == [(False, False)] * 99 + [(False, True)]
     # a longer limit stretches the native reward: a win at step 122 of 150
-    env = env_with(*WINNING, max_episode_steps=150, binary_reward=False)
+    env = env_with(*WINNING, max_episode_steps=150)
+    env.binary_reward = False
     for _ in range(120):
         assert env.step("ACTION: idle")[2:4] == (False, False)
     env.step("ACTION: right")

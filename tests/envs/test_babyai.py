@@ -23,11 +23,11 @@ from minigrid.envs.babyai.core.verifier import (
 )
 from minigrid.utils.baby_ai_bot import BabyAIBot
 
-from envs.actions import FAMILIES
-from envs.babyai import DOOR_COLOURS, HELD_OUT, TASKS, BabyAI, describe
+from envs.babyai import DOOR_COLOURS, HELD_OUT, BabyAI, describe
 
 DATA = Path(__file__).parents[1] / "data"
-ACTIONS = FAMILIES["babyai"].actions
+ACTIONS = BabyAI.actions
+TASKS = BabyAI.tasks
 KINDS = {index: name for name, index in OBJECT_TO_IDX.items()}
 COLOURS = {index: name for name, index in COLOR_TO_IDX.items()}
 
@@ -85,7 +85,8 @@ ROLLOUTS = records("babyai_rollouts.jsonl.gz")
 @pytest.mark.parametrize("record", ROLLOUTS, ids=range(len(ROLLOUTS)))
 def test_recorded_episodes_replay(record):
     task = record["task"].replace("_", "-")
-    env = BabyAI(task, binary_reward=False)
+    env = BabyAI(task)
+    env.binary_reward = False
     env.reset(seed=0)
     assert env.max_episode_steps == record["max_steps"]
     put(env, record)
@@ -227,15 +228,6 @@ def test_sequences_come_in_both_orders_and_sometimes_with_look_alikes():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_distractors_are_added(task):
-    env = BabyAI(task, num_dists=5)
-    env.reset(seed=0)
-    kinds = env.level.grid.encode()[:, :, 0]
-    needed = {"goto": 1, "pickup": 1, "open": 2, "putnext": 2, "pick-up-seq-go-to": 2}[task]
-    assert ((kinds != 1) & (kinds != 2)).sum() == needed + 5
-
-
-@pytest.mark.parametrize("task", TASKS)
 def test_natural_limits_are_minigrids_own(task):
     env = BabyAI(task)
     env.level.fixed_max_steps = False  # minigrid then derives it from rooms and instruction
@@ -243,11 +235,9 @@ def test_natural_limits_are_minigrids_own(task):
     assert env.level.max_steps == env.max_episode_steps == TASKS[task]
 
 
-def test_bad_arguments():
+def test_unknown_task():
     with pytest.raises(ValueError, match="goto, pickup, open, putnext, pick-up-seq-go-to"):
         BabyAI("fly")
-    with pytest.raises(ValueError, match="num_dists"):
-        BabyAI("goto", num_dists=100)
 
 
 # --- the environment
@@ -351,7 +341,8 @@ def test_text_of_a_hand_made_level():
     ],
 )
 def test_invalid_outputs_go_forward_and_pay(binary, penalty, rewards):
-    env = corridor("goto", Ball("blue"), binary_reward=binary, format_penalty=penalty)
+    env = corridor("goto", Ball("blue"), format_penalty=penalty)
+    env.binary_reward = binary
     steps = [env.step("I do not know."), env.step("THINK: hm\nACTION: jump")]
     assert [step[1] for step in steps] == pytest.approx(rewards)
     assert [step[2] for step in steps] == [False, True]
@@ -370,7 +361,8 @@ def test_near_misses_cost_nothing():
 
 
 def test_limit_can_be_raised():
-    env = corridor("goto", Ball("blue"), max_episode_steps=100, binary_reward=False)
+    env = corridor("goto", Ball("blue"), max_episode_steps=100)
+    env.binary_reward = False
     for _ in range(68):  # 17 times around
         assert env.step("ACTION: turn left")[1:4] == (0.0, False, False)
     env.step("ACTION: go forward")

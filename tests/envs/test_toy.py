@@ -36,7 +36,9 @@ def test_one_wrong():
 
 
 def test_time_limit_and_binary_reward():
-    steps, _ = play(Toy(max_episode_steps=2, binary_reward=True), 0, [None, None])
+    env = Toy(max_episode_steps=2)
+    env.binary_reward = True
+    steps, _ = play(env, 0, [None, None])
     assert steps == [(1.0, False, False, False), (1.0, False, True, False)]
 
 

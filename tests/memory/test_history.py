@@ -38,6 +38,10 @@ class Generous(Shown):
     gift = 0.5
 
 
+class Binary(Generous):
+    binary_reward = True
+
+
 def start(make, memory):
     envs = VecEnv(make, [[2, 4]])
     memory.reset(envs.reset()[0])
@@ -125,7 +129,7 @@ def test_the_penalty_is_added_to_the_reward_of_the_action_that_ran():
 
 def test_the_penalty_comes_after_a_reward_was_made_binary():
     memory = WindowMemory(0)
-    envs = start(lambda: Generous(binary_reward=True, format_penalty=0.3), memory)
+    envs = start(lambda: Binary(format_penalty=0.3), memory)
     assert turn(envs, memory, "nonsense").reward == pytest.approx(1 - 0.3)
     assert turn(envs, memory, "ACTION: green").reward == 1.0
 

@@ -6,7 +6,7 @@ from minigrid.core.constants import COLOR_NAMES
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from arguments import TINY
-from envs.babyai import TASKS, BabyAI
+from envs.babyai import BabyAI
 from envs.text_env import Observation
 from memory.chat import make_render
 from memory.window import WindowMemory
@@ -35,7 +35,7 @@ def test_it_is_tokenized_the_same_by_its_file_and_by_its_architecture(tiny_token
     assert plain(text).input_ids == tiny_tokenizer(text, add_special_tokens=False).input_ids
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", BabyAI.tasks)
 def test_prompts_are_short_and_decode_to_what_was_written(tiny_tokenizer, task):
     """A passage that changed in envs/ without a new model would be spelt out in 600 tokens."""
     text, info = BabyAI(task).reset(seed=0)
