@@ -1,12 +1,11 @@
-"""Any gymnasium environment whose observations and actions are Text, in the same contract.
+"""Any gymnasium environment whose observations and actions are Text, brought under the contract.
 
-The environment may say more about itself. In its `info`: "system" (the system message), "kept",
-"instruction", "success", "metrics". As attributes: `actions`, a sequence of strings that a response
-is matched with, `default_action` in the place of an invalid one, and `system_prompt`, a string or
-a function. Without `actions` whatever follows the last ACTION marker is the action.
+The environment may say more about itself. Its `info` may hold "system" (the system message),
+"kept", "instruction", "success" and "metrics". Its attributes may be `actions` (strings, one of
+which a response must name), `default_action` (runs in place of an invalid one) and `system_prompt`
+(a string or a function). Without `actions`, whatever follows the last ACTION marker is the action.
 """
 
-import importlib
 import re
 from collections.abc import Sequence
 from textwrap import shorten
@@ -14,27 +13,23 @@ from textwrap import shorten
 import gymnasium
 from gymnasium.spaces import Text
 
-from envs.actions import split, with_action
-from envs.text_env import THINK_ACT
+from envs.actions import WORD, split
+from envs.text_env import THINK_ACT, executed
+from storage.named import find_module
 
 THINK_SAY = THINK_ACT.replace("One valid action from the allowed set", "what you do")
 MARKER = re.compile(r"(?i:action)[\s*_`]{0,3}:?")
-WORD = re.compile(r"[^\W_]+")
 
 
-def make_foreign(
-    name: str, format_penalty: float = 0.1, max_episode_steps: int | None = None
-) -> "ForeignEnv":
+def make_foreign(name: str, format_penalty: float = 0.1, max_episode_steps: int | None = None):
     """Import the module of "module:EnvId" and make the environment that it registers.
 
-    ValueError: it cannot be imported or made, or its spaces are not Text.
+    ValueError: it cannot be imported or made, or its spaces are not Text
     """
-    module, _, env_id = name.partition(":")
-    if not env_id or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(f"environment {name!r} must be module:EnvId, as in my_envs:MyEnv-v0")
+    form = "the form is module:EnvId, as in my_envs:MyEnv-v0"
+    _, env_id = find_module("environment", name, form)
     try:
-        importlib.import_module(module)
-        # gymnasium's own checker would warn of every character outside Text's default charset
+        # gymnasium's own checker would warn of each character outside Text's default charset
         env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:
         reason = shorten(str(error), 300)
@@ -49,29 +44,24 @@ def make_foreign(
 
 
 class ForeignEnv(gymnasium.Wrapper):
-    """Adds what `envs.text_env.TextEnv` gives: parsing, format penalty, info."""
+    """Adds what `envs.text_env.TextEnv` gives: parsing, the format penalty, info."""
 
     def __init__(self, env: gymnasium.Env, format_penalty: float = 0.1):
         super().__init__(env)
         self.format_penalty = format_penalty
         self.actions = tuple(getattr(env.unwrapped, "actions", ()))
         first = self.actions[0] if self.actions else ""
-        self.default = getattr(env.unwrapped, "default_action", first)
+        self.default_action = getattr(env.unwrapped, "default_action", first)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         text, info = self.env.reset(seed=seed, options=options)
         return text, self._info(text, info)
 
     def step(self, response: str):
-        action, valid = choose(response, self.actions, self.default)
+        action, valid = choose(response, self.actions, self.default_action)
         text, reward, terminated, truncated, info = self.env.step(action)
-        ours = self._info(text, info) | dict(
-            action=action,
-            valid=valid,
-            success=bool(info.get("success", terminated and reward > 0)),
-            action_at=split(response),
-            said=response if valid else with_action(response, action),
-        )
+        ours = self._info(text, info) | executed(response, action, valid)
+        ours["success"] = bool(info.get("success", terminated and reward > 0))
         if terminated or truncated:
             ours["metrics"] = info.get("metrics", {})
         reward = float(reward) - (0.0 if valid else self.format_penalty)
@@ -93,7 +83,7 @@ class ForeignEnv(gymnasium.Wrapper):
 
 
 def choose(response: str, actions: Sequence[str], default: str) -> tuple[str, bool]:
-    """The action that a response names, and True; or the default, and False.
+    """Return the action that a response names and True, or the default and False.
 
     Case, punctuation, underscores and later lines do not matter. Without `actions` any text does.
     """

@@ -1,11 +1,14 @@
 """Environments by name, and foreign ones in the same contract."""
 
 import re
+import sys
+from functools import partial
 
 import pytest
 
 import envs
 from envs.foreign import choose
+from envs.pool.vec_env import EpisodeSeeds
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,7 @@ from envs.foreign import choose
 def test_names(name, family):
     env = envs.make_env(name, format_penalty=0.3, max_episode_steps=None)
     assert env.family == family == envs.family(name)
+    assert envs.family_class(family) is type(env)
     assert env.format_penalty == 0.3
     text, info = env.reset(seed=3)
     assert text and {"system", "instruction", "kept"} <= set(info)
@@ -120,12 +124,59 @@ def test_foreign_without_a_word_about_itself():
     [
         ("small_envs:SmallNumber-v0", r"has a space Discrete\(3\); .* must both be .*Text"),
         ("small_envs:SmallLimp-v0", "cannot be made: .*SmallLimp"),
-        ("no_such_module:SmallLamp-v0", "cannot be made: No module named 'no_such_module'"),
+        (
+            "no_such_module:SmallLamp-v0",
+            r"^environment 'no_such_module:SmallLamp-v0' cannot be imported "
+            r"\(ModuleNotFoundError: No module named 'no_such_module'\); the form is module:EnvId",
+        ),
+        ("small_envs:", "^unknown environment 'small_envs:'; the form is module:EnvId, as in my_"),
+        (":SmallLamp-v0", "^unknown environment ':SmallLamp-v0'; the form is"),
+        ("small-envs:SmallLamp-v0", "^unknown environment 'small-envs:SmallLamp-v0'; the form is"),
     ],
 )
 def test_foreign_mistakes(name, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as raised:
         envs.make_env(name)
+    assert "\n" not in str(raised.value)
+
+
+MY_ENV = """
+import gymnasium
+from gymnasium.spaces import Text
+
+class Door(gymnasium.Env):
+    observation_space = action_space = Text(100)
+    actions = ("knock", "wait")
+
+    def reset(self, *, seed=None, options=None):
+        return "The door is shut.", {}
+
+    def step(self, action):
+        return f"You {action}.", 1.0, action == "knock", False, {}
+
+gymnasium.register("Door-v0", Door)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_foreign_in_the_working_directory(workers, pool, tmp_path, monkeypatch):
+    # main.py appends the working directory to sys.path; workers inherit it
+    (tmp_path / "my_env_of_the_test.py").write_text(MY_ENV)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    name = "my_env_of_the_test:Door-v0"
+    vec_env = pool(partial(envs.make_env, name), [EpisodeSeeds(0, 0, 0)], workers)
+    assert vec_env.reset()[0].text == "The door is shut."
+    vec_env.send(0, "THINK: hello\nACTION: knock")
+    ((_, step),) = vec_env.poll()
+    assert (step.action, step.valid, step.reward, step.terminated) == ("knock", True, 1.0, True)
+
+
+def test_foreign_that_fails_while_it_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "torn_env_of_the_test.py").write_text("def")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    with pytest.raises(ValueError, match=r"cannot be imported \(SyntaxError: .*module:EnvId") as e:
+        envs.make_env("torn_env_of_the_test:Door-v0")
+    assert "\n" not in str(e.value)
 
 
 @pytest.mark.parametrize(
