@@ -1,6 +1,7 @@
-"""The game of BabaIsAI: cells hold stacks of things, three text blocks in a row make a rule.
+"""The game of BabaIsAI: cells hold stacks of things, and three text blocks in a row make a rule.
 
-The player moves everything that IS YOU. `Level.text` is what the agent reads, `draw` a picture.
+The player moves everything that IS YOU. `Level` is the game, `Level.text` what the agent reads, and
+`draw` makes a picture.
 """
 
 import functools
@@ -16,12 +17,12 @@ TOKENS |= {f"obj:{noun}:{colour}" for noun in NOUNS[2:] for colour in ("red", "b
 
 
 class Thing:
-    """An object, a text block, the border or the bare ground. Look-alikes are different things.
+    """An object, a text block, the border or the ground. Two that look alike are not equal.
 
     token: "obj:baba", "obj:key:red", "noun:key", "is", "prop:win", "#" (border), "" (ground)
-    noun: what an object is, "" for anything that is not an object
-    word: what a text block says, "" for anything that is not text
-    label: its name in the observation; "" if it is never listed
+    noun: the kind of an object, "" for anything else
+    word: what a text block says, "" for anything else
+    label: the name in the observation, "" if it is never listed
     """
 
     __slots__ = ("token", "noun", "word", "is_noun", "label")
@@ -42,11 +43,11 @@ NEW_OBJECT = {"ball": "obj:ball:blue", "key": "obj:key:green", "door": "obj:door
 
 
 class Level:
-    """The game. A cell is an index y * width + x; the outer cells are a solid border.
+    """A map and its game. A cell is an index y * width + x; the outer cells are a solid border.
 
-    tops: what is seen of every cell; only that moves, blocks, wins or is read
-    below: what it hides, from the bottom up; starts with the ground
-    you: the cell that positions are told from, or None when nothing visible is YOU
+    tops: the visible thing of each cell; only visible things move, block, win or are read
+    below: the things under it, from the bottom up; the ground is the first
+    you: the cell from which the text gives positions, or None if nothing visible is YOU
     """
 
     def __init__(self, width: int, height: int):
@@ -62,7 +63,7 @@ class Level:
 
     @classmethod
     def from_cells(cls, width: int, height: int, cells: list) -> "Level":
-        """cells: [x, y, stack] for every non-empty cell inside; a stack lists tokens bottom up."""
+        """Build a level. cells: [x, y, tokens from the bottom up] of each cell with things."""
         level = cls(width, height)
         for x, y, stack in cells:
             for token in stack:
@@ -72,6 +73,7 @@ class Level:
         return level
 
     def cells(self) -> list:
+        """Return the cells as `from_cells` takes them."""
         cells = []
         for cell, top in enumerate(self.tops):
             if top is not GROUND and top.token != "#":
@@ -83,9 +85,9 @@ class Level:
         return [[subject, "is", predicate] for subject, predicate in self._rules]
 
     def step(self, action: str) -> tuple[float, bool]:
-        """Take idle, up, right, down or left; return reward and done.
+        """Take idle, up, right, down or left; return (reward, done).
 
-        Reward: 1 - 0.9 steps / max_steps for a win, -1 for a loss, else 0.
+        The reward is 1 - 0.9 steps / max_steps for a win, -1 for a loss, and 0 otherwise.
         """
         self.steps += 1
         if action != "idle":
@@ -104,12 +106,12 @@ class Level:
     def _move_you(self, action: str) -> Thing:
         """Move all that is YOU, row by row; return what the last of them met.
 
-        A mover that lands on a cell further on covers what is there, which then stays.
+        A mover may land on another whose turn is still to come; that one is covered and stays.
         """
         by = {"up": -self.width, "right": 1, "down": self.width, "left": -1}[action]
         you = self._nouns["you"]
         met, moved = GROUND, set()
-        for cell, thing in enumerate(self.tops):  # tops change on the way, and this sees it
+        for cell, thing in enumerate(self.tops):  # sees the changes that moves make
             if thing.noun in you and thing not in moved:
                 met = self._move(cell, by, moved)
         return met
@@ -117,8 +119,8 @@ class Level:
     def _move(self, cell: int, by: int, moved: set[Thing]) -> Thing:
         """Move the top of a cell, pushing what is in the way; return what it met.
 
-        That is what it steps onto, or itself if it could not move: bumping into something with
-        `baba is you` and `baba is win` wins.
+        It meets what it steps onto, or itself if it cannot move. So with `baba is you` and `baba is
+        win`, bumping into something wins.
         """
         mover, goal = self.tops[cell], cell + by
         if self.tops[goal].word or self.tops[goal].noun in self._nouns["push"]:
@@ -144,10 +146,10 @@ class Level:
         return thing
 
     def _read_rules(self) -> None:
-        """Find noun-is-noun and noun-is-property, at each `is` across first, then down."""
+        """Find noun-is-noun and noun-is-property: at each `is`, first across, then down."""
         tops, self._text_moved = self.tops, False
         self._rules = []  # (subject, predicate)
-        self._nouns = {prop: set() for prop in PROPERTIES}  # which nouns are YOU, STOP, ...
+        self._nouns = {prop: set() for prop in PROPERTIES}  # property -> nouns that have it
         for cell, thing in enumerate(tops):
             if thing.word == "is":
                 for by in (1, self.width):
@@ -158,7 +160,7 @@ class Level:
                             self._nouns[predicate.word].add(subject.word)
 
     def _transform(self) -> None:
-        """noun1 is noun2: put a new noun2 on every noun1 in sight. The old one stays below."""
+        """Apply noun1-is-noun2: put a new noun2 on top of every visible noun1."""
         for subject, noun in self._rules:
             if noun in NOUNS:
                 for cell, thing in enumerate(self.tops):
@@ -166,12 +168,12 @@ class Level:
                         self._put(cell, Thing(NEW_OBJECT.get(noun, f"obj:{noun}")))
 
     def _find_you(self) -> None:
-        """The first object in sight of the last YOU rule; others do not count here."""
+        """Find the first visible object of the last YOU rule. Other YOU rules do not count here."""
         you = [subject for subject, predicate in self._rules if predicate == "you"][-1:]
         self.you = next((cell for cell, thing in enumerate(self.tops) if thing.noun in you), None)
 
     def text(self) -> str:
-        """The observation: rules with properties, then what is seen and where, row by row."""
+        """Return the observation: rules with properties, then visible things, row by row."""
         rules = [f"{subject} is {word}" for subject, word in self._rules if word in PROPERTIES]
         head = "Active rules:\n" + "\n".join(rules) + "\n\n"
         if self.you is None:
@@ -187,7 +189,7 @@ class Level:
 
 @functools.cache
 def _line(label: str, dx: int, dy: int) -> str:
-    """A name and a position. What lies at (0, 0) is an empty line, as in the benchmark."""
+    """Return a name and a position. As in the benchmark, the line is empty at (0, 0)."""
     across = f"{_steps(dx)} to the {'right' if dx > 0 else 'left'}" if dx else ""
     along = f"{_steps(dy)} {'down' if dy > 0 else 'up'}" if dy else ""
     position = " and ".join(part for part in (across, along) if part)
@@ -195,7 +197,7 @@ def _line(label: str, dx: int, dy: int) -> str:
 
 
 def _steps(offset: int) -> str:
-    """The benchmark's plural: never to the left or up ("2 steps down", but "2 step up")."""
+    """Return a distance in the benchmark's English: "2 steps down", right; "2 step up", left."""
     return f"{abs(offset)} {'steps' if offset > 1 else 'step'}"
 
 
@@ -204,7 +206,7 @@ COLOURS = {"#": "dimgray", "obj:baba": "palevioletred", "obj:wall": "sienna"}
 
 
 def draw(level: Level) -> np.ndarray:
-    """A picture, (height, width, 3) uint8: objects are filled squares, text blocks are framed."""
+    """Return a picture, (height, width, 3) uint8: objects are filled, text blocks are framed."""
     from PIL import Image, ImageDraw
 
     image = Image.new("RGB", (level.width * TILE, level.height * TILE))

@@ -1,21 +1,21 @@
-"""OpenSimplex noise in three dimensions for many points at once, and a table of it per world.
+"""OpenSimplex noise in three dimensions for many points at once, and a table of it for a world.
 
-Crafter asks `opensimplex` for some 20,000 single values per world, in pure Python, and stalls a
-rollout for a second. `noise3` computes the same numbers for arrays, to the last bit: it adds the
-same terms in the package's order. `NoiseTable` answers Crafter from it.
+Crafter asks the package `opensimplex` for some 20,000 single values per world. In pure Python, that
+stalls a rollout for a second. `noise3` computes the same numbers for arrays, to the last bit,
+because it adds the same terms in the package's order. `NoiseTable` holds them for one world.
 """
 
 import numpy as np
 import opensimplex
 from opensimplex.constants import GRADIENTS3, NORM_CONSTANT3, SQUISH_CONSTANT3, STRETCH_CONSTANT3
 
-# Where Crafter looks: a layer z and the divisor of x and y; the tunnels have factors of their own.
+# Where Crafter asks: (layer z, divisor of x and y). Tunnels stretch x and y differently.
 FIELDS = [(8, 3), (3, 15), (3, 5), (0, 15), (0, 5), (6, 7), (1, 8), (2, 6), (6, 5), (4, 9), (5, 7)]
 TUNNELS = 7, 3
 
-# The lattice points whose gradients make the noise inside a cell, in the package's order. The
-# octahedron in the middle takes all that are in reach; the tetrahedra at (0,0,0) and (1,1,1) take
-# four, and two more that depend on the nearest corners (bits: 1 is (1,0,0), 6 is (0,1,1)).
+# Lattice points whose gradients add up to the noise inside a cell, in the package's order. Points
+# in the octahedron in the middle use all of MIDDLE. Points in the tetrahedra at (0,0,0) and (1,1,1)
+# use four, and two more that depend on the nearest corners (as bits: 1 is (1,0,0), 6 is (0,1,1)).
 MIDDLE = "100 010 001 110 101 011 000 111 -11 1-1 11- 200 020 002"
 LOWER, UPPER = "000 100 010 001 ", "110 101 011 111 "
 LOWER_MORE = {1: "1-0 10-", 2: "-10 01-", 4: "-01 0-1", 3: "110 11-", 5: "101 1-1", 6: "011 -11"}
@@ -23,7 +23,7 @@ UPPER_MORE = {6: "021 012", 5: "201 102", 3: "210 120", 1: "100 200", 2: "010 02
 
 
 class NoiseTable:
-    """Takes the place of `opensimplex.OpenSimplex(seed)` while a world of size `area` is made."""
+    """Stands in for `opensimplex.OpenSimplex(seed)` while a world of size `area` is made."""
 
     def __init__(self, seed: int, area: tuple[int, int] = (64, 64)):
         self._package = opensimplex.OpenSimplex(seed)
@@ -37,7 +37,7 @@ class NoiseTable:
 
 
 def noise3(simplex: opensimplex.OpenSimplex, points: np.ndarray) -> np.ndarray:
-    """`simplex.noise3` of P points, given as (3, P) floats."""
+    """Return `simplex.noise3` of P points; `points` is (3, P) floats."""
     x, y, z = points
     stretched = points + (x + y + z) * STRETCH_CONSTANT3
     cells = np.floor(stretched)
@@ -50,7 +50,7 @@ def noise3(simplex: opensimplex.OpenSimplex, points: np.ndarray) -> np.ndarray:
 
 
 def _regions(x, y, z):
-    """Which points of the unit cube lie in which region, and the region's lattice points."""
+    """Yield, for each region of the unit cube, which points lie in it, and its lattice points."""
     total = x + y + z
     lower, upper = total <= 1, total >= 2
     yield ~lower & ~upper, MIDDLE
@@ -63,7 +63,7 @@ def _regions(x, y, z):
 
 
 def _nearest(x, y, z, own):
-    """The two best of four scores, as bits; the tetrahedron's own corner has none."""
+    """Return the corners with the two best of four scores, as bits; the own corner has none."""
     z_for_y, z_for_x = (x >= y) & (z > y), (x < y) & (z > x)
     p, x = np.where(z_for_x, 4, 1), np.where(z_for_x, z, x)
     q, y = np.where(z_for_y, 4, 2), np.where(z_for_y, z, y)
@@ -71,7 +71,7 @@ def _nearest(x, y, z, own):
 
 
 def _term(simplex, cell, offset, vertex):
-    """What one lattice point adds to the points in reach: (2 - d^2)^4 times gradient . d."""
+    """Return what a lattice point adds to the points in reach: (2 - d^2)^4 times gradient . d."""
     vertex = np.array([-1 if digit == "-" else int(digit) for digit in vertex])[:, None]
     offset = offset - vertex - vertex.sum() * SQUISH_CONSTANT3
     dx, dy, dz = offset

@@ -1,13 +1,13 @@
-"""Makes the embedded model: a tiny Qwen2-architecture language model that plays badly.
+"""Makes the embedded models: tiny Qwen2-architecture language models that play badly.
 
     python -m models.make --out models/tiny
     python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai
     python -m models.make --family crafter --steps 1200 --out models/tiny-crafter
 
-A scripted player (`models.players`) plays episodes with failings of its own; the model is cloned
-from its prompts and responses. The failings leave reinforcement learning everything to teach: the
-thoughts are right, the choice of action is not. The result is a Hugging Face directory that goes
-through exactly the same code as a 7B model.
+A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
+responses. The player has failings: its thoughts are right, but its choice of action is not, which
+leaves something for reinforcement learning to teach. The result is a Hugging Face directory that
+goes through exactly the same code as a 7B model.
 """
 
 import argparse
@@ -41,10 +41,10 @@ TURNS = [*(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant")),
 
 
 def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0):
-    """(messages, response) of every turn that the player plays.
+    """Return (messages, response) of every turn that the player plays.
 
-    The memory's length, 0 to longest_memory, changes from episode to episode: always with the turn
-    before in sight, a clone would learn to follow that and be lost in the first turn.
+    The memory's length alternates between 0 and longest_memory. If the last turn were always in
+    sight, a clone would learn to follow it and be lost in the first turn.
     """
     turns = []
     for episode in range(episodes):
@@ -58,9 +58,9 @@ def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0):
             turns.append((memory.messages(), learnt))
             text, reward, terminated, truncated, info = player.env.step(executed)
             done = terminated or truncated
-            words = (info[name] for name in ("said", "action", "valid", "action_at"))
-            ends = (terminated, truncated, info["success"])
-            memory.update(Step(executed, *words, reward, *ends, observation(text, info)))
+            facts = {k: info[k] for k in ("said", "action", "valid", "action_at", "success")}
+            facts |= dict(reward=reward, terminated=terminated, truncated=truncated)
+            memory.update(Step(response=executed, observation=observation(text, info), **facts))
     return turns
 
 
@@ -69,8 +69,11 @@ def observation(text: str, info: dict) -> Observation:
 
 
 def train_tokenizer(texts: list[str], passages: list[str], vocab_size: int):
+    """Train a byte-pair tokenizer on `texts` in which each of `passages` is one token."""
+    for passage in passages:
+        texts = [text.replace(passage, "") for text in texts]
     tokenizer = Tokenizer(models.BPE())
-    # What AutoTokenizer gives every model of this architecture, whatever its tokenizer.json says.
+    # AutoTokenizer gives every model of this architecture this one, whatever tokenizer.json says.
     tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -89,27 +92,28 @@ def train_tokenizer(texts: list[str], passages: list[str], vocab_size: int):
     )
 
 
-def build(vocab_size: int, eos: int, pad: int, hidden: int, layers: int) -> Qwen2ForCausalLM:
+def build(tokenizer, hidden: int, layers: int) -> Qwen2ForCausalLM:
+    """Return a model with random weights."""
     config = Qwen2Config(
-        vocab_size=vocab_size,
+        vocab_size=len(tokenizer),
         hidden_size=hidden,
         intermediate_size=3 * hidden,
         num_hidden_layers=layers,
-        num_attention_heads=hidden // 32,  # 32: the smallest head that vLLM's CPU kernels know
+        num_attention_heads=hidden // 32,  # 32 is the smallest head of vLLM's CPU kernels
         num_key_value_heads=2,
         max_position_embeddings=32768,
         rope_parameters={"rope_type": "default", "rope_theta": 1000.0},  # prompts are short
         tie_word_embeddings=True,
-        initializer_range=0.1,  # with the usual .02 copying from the prompt is learnt 5 times later
+        initializer_range=0.1,  # .02, as usual, learns to copy from the prompt 5 times later
         bos_token_id=None,
-        eos_token_id=eos,
-        pad_token_id=pad,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
     return Qwen2ForCausalLM(config)
 
 
-def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) -> float:
-    """Maximum likelihood of the responses, AdamW with a cosine schedule; returns the last loss."""
+def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) -> None:
+    """Maximise the likelihood of the responses with AdamW."""
     optimizer = torch.optim.AdamW(lm.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.01)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / 30, total_iters=30)
@@ -129,42 +133,48 @@ def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) 
         optimizer.zero_grad()
         if (step + 1) % 50 == 0:
             print(f"step {step + 1}/{steps}: loss per token {total:.4f}", flush=True)
-    return total
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--family", choices=PLAYERS, default="babyai")
-    parser.add_argument("--out", type=Path, default=Path("models/tiny"))
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=4e-3)
-    parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--vocab-size", type=int, default=640)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args(argv)
+def get_args(argv: list[str] | None) -> argparse.Namespace:
+    style = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=style)
+    flag = parser.add_argument
+    flag("--family", choices=PLAYERS, default="babyai", help="whose player is cloned")
+    flag("--out", type=Path, default=Path("models/tiny"), help="directory of the model")
+    flag("--steps", type=int, default=2000, help="optimizer steps")
+    flag("--batch", type=int, default=64, help="turns per optimizer step")
+    flag("--lr", type=float, default=4e-3, help="highest learning rate")
+    flag("--hidden", type=int, default=64, help="hidden size, a multiple of 64")
+    flag("--layers", type=int, default=2, help="number of decoder layers")
+    flag("--vocab-size", type=int, default=640, help="tokens that are learnt; passages come on top")
+    flag("--seed", type=int, default=1, help="seed of everything random")
+    return parser.parse_args(argv)
 
-    torch.manual_seed(args.seed)
-    players, turns = importlib.import_module(PLAYERS[args.family]), []
+
+def play_tasks(family: str, seed: int) -> list:
+    """Return the demonstrations of all tasks of a family."""
+    players, turns = importlib.import_module(PLAYERS[family]), []
     for task, given in players.TASKS.items():
         given = dict(given)
         episodes = given.pop("episodes")
-        player = players.Player(task, np.random.default_rng(args.seed + 1), **given)
-        played = demonstrations(player, episodes, args.seed + 1, players.LONGEST_MEMORY)
+        player = players.Player(task, np.random.default_rng(seed), **given)
+        played = demonstrations(player, episodes, seed, players.LONGEST_MEMORY)
         print(f"{task}: {len(played)} turns in {episodes} episodes", flush=True)
         turns += played
-    passages = TURNS + players.PASSAGES
+    return turns
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = get_args(argv)
+    torch.manual_seed(args.seed)
+    turns = play_tasks(args.family, args.seed + 1)
     texts = [m["content"] for messages, _ in turns for m in messages] + [r for _, r in turns]
-    for passage in passages:
-        texts = [text.replace(passage, "") for text in texts]
+    passages = TURNS + importlib.import_module(PLAYERS[args.family]).PASSAGES
     tokenizer = train_tokenizer(texts, passages, args.vocab_size)
-    lm = build(
-        len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, args.hidden, args.layers
-    )
+    lm = build(tokenizer, args.hidden, args.layers)
     tokenizer.save_pretrained(args.out)
     lm.config.save_pretrained(args.out)
-    tokenizer = AutoTokenizer.from_pretrained(args.out)  # clone what will be used, not its likeness
+    tokenizer = AutoTokenizer.from_pretrained(args.out)  # may differ, and is what users will get
     render = make_render(tokenizer, prompt_limit=4096)
     prompts = [render(messages).ids for messages, _ in turns]
     responses = [
