@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 
-os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame, which minigrid imports
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # silences pygame, which minigrid imports
 
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, STATE_TO_IDX
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel

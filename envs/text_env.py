@@ -67,11 +67,11 @@ class TextEnv(gymnasium.Env):
 
     family: str  # name of the subclass's module
     tasks: Collection[str] = ()  # if there are any, the constructor takes one of them first
-    actions: tuple[str, ...]  # in the order of the environment's own indices
+    actions: tuple[str, ...]  # in the order of the underlying game
     default_action: str  # runs in place of an invalid one
     near_misses: dict[str, list[str]] = {}  # action -> other phrases, see `actions.all_phrases`
     named_objects: re.Pattern | None = None  # may follow a verb, as in "pick up the key"
-    binary_reward = False  # True makes every positive reward 1
+    binary_reward = False  # True turns positive rewards into 1 (the paper: BabyAI and BabaIsAI)
     instruction = THINK_ACT
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}

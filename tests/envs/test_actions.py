@@ -79,6 +79,14 @@ def test_every_phrase_of_the_table_means_its_action(family):
             assert parse(family, text) == (action, True)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_near_misses_mean_one_action_each(family):
+    near_misses = FAMILIES[family].near_misses
+    assert set(near_misses) <= set(FAMILIES[family].actions)
+    owners = {phrase: action for action, phrases in near_misses.items() for phrase in phrases}
+    assert all(owners[phrase] == action for action in near_misses for phrase in near_misses[action])
+
+
 STAY_INVALID = {
     "babyai": ["go left", "done", "jump", "go to the red ball", "go forward, then turn left"],
     "babaisai": ["up up", "up, up", "u p", "up or down", "not up", "win"],

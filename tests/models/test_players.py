@@ -123,12 +123,12 @@ def test_a_clumsy_crafter_player_walks_on_but_gets_on():
     assert len(used) > 5 and all("ACTION: Move " in learnt for learnt in used)
 
 
-FAMILIES = [("babaisai", task) for task in babaisai.TASKS] + [
+CASES = [("babaisai", task) for task in babaisai.TASKS] + [
     ("crafter", task) for task in crafter.TASKS
 ]
 
 
-@pytest.mark.parametrize(("family", "task"), FAMILIES)
+@pytest.mark.parametrize(("family", "task"), CASES)
 def test_every_response_is_valid_and_says_what_is_executed(family, task):
     given = {name: n for name, n in importlib.import_module(PLAYERS[family]).TASKS[task].items()}
     del given["episodes"]
@@ -138,7 +138,7 @@ def test_every_response_is_valid_and_says_what_is_executed(family, task):
     assert all(learnt.split("\n")[0] == said.split("\n")[0] for _, learnt, said, _ in turns)
 
 
-@pytest.mark.parametrize(("family", "task"), FAMILIES)
+@pytest.mark.parametrize(("family", "task"), CASES)
 def test_passages_are_in_the_prompts_and_leave_little_else(family, task):
     """A passage that changed in envs/ would be spelt out, in hundreds of tokens."""
     passages = importlib.import_module(PLAYERS[family]).PASSAGES
