@@ -31,29 +31,11 @@ ACTIONS = {  # in the order of Crafter's own numbers
 }
 
 ACHIEVEMENTS = (  # roughly from easy to hard
-    "Collect Wood",
-    "Place Table",
-    "Eat Cow",
-    "Collect Sapling",
-    "Collect Drink",
-    "Make Wood Pickaxe",
-    "Make Wood Sword",
-    "Place Plant",
-    "Defeat Zombie",
-    "Collect Stone",
-    "Place Stone",
-    "Eat Plant",
-    "Defeat Skeleton",
-    "Make Stone Pickaxe",
-    "Make Stone Sword",
-    "Wake Up",
-    "Place Furnace",
-    "Collect Coal",
-    "Collect Iron",
-    "Make Iron Pickaxe",
-    "Make Iron Sword",
-    "Collect Diamond",
-)
+    "Collect Wood, Place Table, Eat Cow, Collect Sapling, Collect Drink, Make Wood Pickaxe, Make "
+    "Wood Sword, Place Plant, Defeat Zombie, Collect Stone, Place Stone, Eat Plant, Defeat "
+    "Skeleton, Make Stone Pickaxe, Make Stone Sword, Wake Up, Place Furnace, Collect Coal, "
+    "Collect Iron, Make Iron Pickaxe, Make Iron Sword, Collect Diamond"
+).split(", ")
 
 RULES = """You play Crafter, a survival game on a map of square cells seen from above. \
 Your goal is to unlock every achievement of the list below without dying.
