@@ -30,17 +30,16 @@ FAMILIES = {
     ),
 }  # fmt: skip
 EMBEDDED = dict(
-    model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4,
-    w_iter=6, w_lr=5e-4, w_fraction=0.2, critic_layers=1, response_limit=32,
-    eval_interval=20,
+    model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4, w_iter=6, w_lr=5e-4,
+    w_fraction=0.2, critic_layers=1, response_limit=32, eval_interval=20,
 )  # fmt: skip
 ENGINES = ("auto", "vllm", "transformers")
 LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller updates away
 EMBEDDED_FAMILIES = {
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
     "crafter": dict(
-        model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10,
-        num_updates=30, eval_interval=30, eval_episodes=64,
+        model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=30,
+        eval_interval=30, eval_episodes=64,
     ),
 }  # fmt: skip
 
@@ -89,8 +88,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--value-grad-trunk", action="store_true", help="let the value loss train the trunk")
     group("--lr", type=float, help="learning rate of the actor, or of its adapters")
     group("--critic-lr", type=float, help="learning rate of the critic")
-    group("--lr-schedule", choices=["constant", "linear"], default="constant",
-          help="linear: the rates fall to 0 at the last update")  # fmt: skip
+    group("--lr-schedule", choices=["constant", "linear"], default="constant", help="of both rates")
     group("--ppo-epoch", type=int, help="passes over a batch")
     group("--minibatch", type=int, help="turns per optimizer step")
     group("--token-budget", type=int, help="padded tokens per forward pass")
@@ -99,14 +97,13 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--first-token-weight", type=float, default=3.0, help="its weight in the value loss")
     group("--entropy-coef", type=float, default=0.0, help="coefficient of the entropy bonus")
     group("--max-grad-norm", type=float, default=1.0, help="gradient clipping norm; inf: off")
-    group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
-          help="dtype of activations; auto: bfloat16 on a GPU")  # fmt: skip
+    dtypes = ["auto", "float32", "bfloat16"]
+    group("--dtype", choices=dtypes, default="auto", help="of activations; auto: bfloat16 on a GPU")
     group("--gradient-checkpointing", action="store_true", help="recompute activations")
-    group("--packed", choices=["auto", "on", "off"], default="auto",
-          help="train without padding; auto: on a GPU in bfloat16")  # fmt: skip
+    group("--packed", choices=["auto", "on", "off"], default="auto", help="train without padding")
     group("--lora-rank", type=int, default=0, help="rank of LoRA adapters; 0: train all weights")
-    group("--reference", choices=["device", "host", "sharded"], default="device",
-          help="where the reference rests; host: moved to the device to score")  # fmt: skip
+    places = ["device", "host", "sharded"]
+    group("--reference", choices=places, default="device", help="where the reference model rests")
     group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="DeepSpeed ZeRO stage")
     group("--offload-optimizer", action="store_true", help="keep its state in host memory")
     group("--tis-cap", type=float, help="largest ratio, with old log-probs from the engine")
@@ -146,11 +143,8 @@ def defaults(known: argparse.Namespace) -> dict:
     """The paper's run, overridden by the family's and by the embedded model's (without a GPU)."""
     name = family(known.env_name)
     chosen = PAPER | FAMILIES.get(name, {})
-    if known.model:
-        embedded = Path(known.model).resolve().parent == MODELS
-    else:
-        embedded = not torch.cuda.is_available()
-    if embedded:
+    typed = known.model and Path(known.model).resolve().parent == MODELS
+    if typed or not (known.model or torch.cuda.is_available()):
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
     if known.lora_rank:
         chosen |= dict(lr=max(chosen["lr"], LORA_LR))
