@@ -4,8 +4,8 @@
 
 Each row is a process of its own: a random Qwen2 of 6 to 24 M parameters scores and updates once, on
 16 turns of full length in two minibatches. On a CPU the peak is the high-water mark of the resident
-set above what it is after the same on a smaller model, which brings in the libraries; on CUDA it is
-what the allocator says. Generation is not part of it.
+set; what the process holds after the same work on a smaller model, mostly libraries, is subtracted.
+On CUDA the allocator gives the peak. Generation is not measured.
 """
 
 import gc
@@ -25,25 +25,24 @@ import ppo.model.decoder
 from ppo.advantages import dual_discount_gae
 from ppo.agent import Agent
 from ppo.engines.contract import Response
-from ppo.fit.estimate import estimate
-from ppo.fit.setting import Setting, shape_of
+from ppo.fit.estimate import Setting, Shape, totals
 from ppo.model.actor_critic import ActorCritic, Reference
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
 TURNS, PROMPT, RESPONSE = 16, 128, 128
-CHUNK = 2**22  # entries of a block of logits: a small one, so that there are several
+CHUNK = 2**22  # entries of a block of logits: few, so that there are several blocks
 ROWS = [
-    dict(tokens=1024),
-    dict(tokens=512),
-    dict(tokens=1024, recompute=True),
-    dict(tokens=256, vocab=32768, n_layers=4),
-    dict(tokens=256, vocab=32768, n_layers=4, tied=True),
-    dict(tokens=1024, n_layers=4, itemsize=2),  # slow where a CPU knows no bf16
-    dict(tokens=1024, n_layers=4, itemsize=2, recompute=True),
+    dict(token_budget=1024),
+    dict(token_budget=512),
+    dict(token_budget=1024, gradient_checkpointing=True),
+    dict(token_budget=256, vocab=32768, n_layers=4),
+    dict(token_budget=256, vocab=32768, n_layers=4, tied=True),
+    dict(token_budget=1024, n_layers=4, itemsize=2),  # slow on a CPU without bf16
+    dict(token_budget=1024, n_layers=4, itemsize=2, gradient_checkpointing=True),
 ]
-MALLOC = {  # what is freed goes back to the system, and does not count any more
+MALLOC = {  # freed memory goes back to the system at once, and no longer counts
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": "65536",
     "MALLOC_TRIM_THRESHOLD_": "0",
@@ -62,8 +61,8 @@ def make_lm(vocab: int, hidden: int, n_layers: int, tied: bool):
 
 
 def fill(setting: Setting, vocab: int, device: str) -> RolloutStorage:
-    """Turns of full length: what a micro-batch holds is what the estimate speaks of."""
-    rollouts = RolloutStorage(1, TURNS, setting.tokens, Episodes(TURNS), device)
+    """Make turns of full length, as the estimate assumes."""
+    rollouts = RolloutStorage(1, TURNS, setting.token_budget, Episodes(TURNS), device)
     for n in range(TURNS):
         prompt = SimpleNamespace(ids=torch.randint(vocab, (PROMPT,)).tolist())
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
@@ -79,14 +78,14 @@ def fill(setting: Setting, vocab: int, device: str) -> RolloutStorage:
 
 
 def train(lm, setting: Setting, device: str) -> None:
-    """An update of two steps, of two micro-batches or more each."""
+    """Make an update of two steps; each step has at least two micro-batches."""
     dtype = torch.bfloat16 if setting.itemsize == 2 else torch.float32
     model = ActorCritic(
         lm,
         setting.critic_layers,
         1.0,
         dtype=dtype,
-        recompute=setting.recompute,
+        recompute=setting.gradient_checkpointing,
         packed=setting.cuda and setting.itemsize == 2,  # as main.py does
     ).to(device)
     reference = Reference(lm, 1.0, dtype)
@@ -104,27 +103,27 @@ def train(lm, setting: Setting, device: str) -> None:
 def measure(
     vocab: int = 4096, n_layers: int = 12, tied: bool = False, **changes
 ) -> dict[str, float]:
-    """Measured and estimated bytes, in this process."""
+    """Give measured and estimated bytes of this process."""
     ppo.model.decoder.LOGITS_PER_CHUNK = ppo.fit.estimate.LOGITS_PER_CHUNK = CHUNK
     cuda = torch.cuda.is_available()
     setting = Setting(1, PROMPT + RESPONSE, PROMPT, RESPONSE, n_env=1, cuda=cuda)
     setting = replace(setting, **changes)
     device = "cuda" if cuda else "cpu"
-    train(make_lm(64, 256, 2, tied), replace(setting, tokens=PROMPT + RESPONSE), device)
+    train(make_lm(64, 256, 2, tied), replace(setting, token_budget=PROMPT + RESPONSE), device)
     gc.collect()
     before = resident("VmRSS")
     lm = make_lm(vocab, 256, n_layers, tied)
-    shape = shape_of(lm)
+    shape = Shape(lm)
     train(lm.to(device), setting, device)
     measured = torch.cuda.max_memory_allocated() if cuda else resident("VmHWM") - before
-    sums = {name: sum(terms.values()) for name, terms in estimate(shape, setting).items()}
+    sums = totals(shape, setting)
     del sums["generate"]
     moment = max(sums, key=sums.get)
     return dict(measured=measured, estimated=sums[moment], moment=moment)
 
 
 def resident(name: str) -> int:
-    """Bytes of this process: VmRSS now, VmHWM at most so far."""
+    """Bytes of this process: VmRSS is what it holds now, VmHWM the most that it ever held."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(name))
 

@@ -1,34 +1,25 @@
 """`--dry-run-memory`: does a run fit? A table of bytes per rank, and advice where it does not.
+It reads only the model's config.json; the formulas are in `ppo.fit.estimate`.
 
-    python main.py --model Qwen/Qwen2.5-7B-Instruct --dry-run-memory
-    WORLD_SIZE=8 python main.py --zero-stage 3 --dry-run-memory      what each of 8 ranks would need
-
-Only the model's config.json is read. The formulas are in `ppo.fit.estimate`.
+    WORLD_SIZE=8 python main.py --zero-stage 3 --dry-run-memory    # what each of 8 ranks would need
 """
 
+import importlib.util
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 
-from ppo.fit.estimate import estimate, on_host
-from ppo.fit.setting import Setting, Shape, load_shape, setting_of, world_size
-
-GB = 1e9
-TERMS = "parameters gradients optimizer reference engine activations".split() + ["AdamW buffers"]
+from ppo.fit.estimate import MOMENTS, Setting, Shape, estimate, load_shape, states, totals
+from ppo.model.decoder import choose_dtype
 
 
 def dry_run(args) -> int:
-    """Print what the run would need; 0 if it fits.
-
-    ValueError: it does not, with advice; or the model's configuration cannot be read
-    """
-    shape = load_shape(args.model)
-    if args.critic_layers > shape.n_layers:
-        raise ValueError(
-            f"--critic-layers must be 0..{shape.n_layers} for this model, got {args.critic_layers}"
-        )
-    there = capacities(int(os.environ.get("LOCAL_WORLD_SIZE", world_size())))
+    """Print what a run would need. Return 0 if it fits; ValueError, with advice, if it does not."""
+    shape, k = load_shape(args.model), args.critic_layers
+    if k > shape.n_layers:
+        raise ValueError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
+    there = capacities(int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", 1))))
     setting = setting_of(args, there[0])
     print(table(shape, setting, there))
     if not fits(needs(shape, setting), there):
@@ -39,15 +30,30 @@ def dry_run(args) -> int:
 def capacities(ranks_here: int) -> tuple[int, int]:
     """Bytes (of the device, of the host) that a rank may use. On a CPU they are the same."""
     with open("/proc/meminfo") as info:
-        free = next(int(line.split()[1]) * 1024 for line in info if line.startswith("MemAvailable"))
-    host = free // ranks_here
+        kib = next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
+    host = 1024 * kib // ranks_here
     return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else host), host
+
+
+def setting_of(args, device: int) -> Setting:
+    """Read the command line and the launcher's variables; `device` is in bytes."""
+    ranks, cuda = int(os.environ.get("WORLD_SIZE", 1)), torch.cuda.is_available()
+    vllm = args.engine != "transformers" and importlib.util.find_spec("vllm")
+    derived = dict(ranks=ranks, cuda=cuda) | dict(
+        token_budget=max(args.token_budget, args.prompt_limit + args.response_limit),  # a whole row
+        n_env=max(1, args.n_env // ranks),
+        engine="vllm" if vllm else "transformers",
+        itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
+        vllm_share=int(args.gpu_memory_utilization * device) if cuda else 0,
+    )
+    same = {f.name: getattr(args, f.name) for f in fields(Setting) if f.name not in derived}
+    return Setting(**same, **derived)
 
 
 def needs(shape: Shape, setting: Setting) -> tuple[int, int]:
     """Bytes (of the device at the peak, of the host)."""
-    moments = estimate(shape, setting).values()
-    return max(sum(terms.values()) for terms in moments), on_host(shape, setting)
+    moved = (size for term, size in states(shape, setting).items() if setting.on_host(term))
+    return max(totals(shape, setting).values()), sum(moved)
 
 
 def fits(need: tuple[int, int], there: tuple[int, int]) -> bool:
@@ -55,70 +61,52 @@ def fits(need: tuple[int, int], there: tuple[int, int]) -> bool:
 
 
 def table(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:
-    """A line for each term, a column for each moment."""
-    moments = estimate(shape, setting)
-    rows = {term: [terms.get(term, 0) for terms in moments.values()] for term in TERMS}
-    rows["total"] = [sum(terms.values()) for terms in moments.values()]
-    lines = [f"{'GB per rank':14s}" + "".join(f"{moment:>10s}" for moment in moments)]
-    for name, sizes in rows.items():
-        cells = (f"{size / GB:.2f}" if size else "-" for size in sizes)
-        lines.append(f"{name:14s}" + "".join(f"{cell:>10s}" for cell in cells))
-    peak, aside = needs(shape, setting)
+    """One line for each term and one column for each moment."""
+    rows = estimate(shape, setting) | {"total": totals(shape, setting).values()}
+    lines = [f"{'GB per rank':14s}" + "".join(f"{moment:>10s}" for moment in MOMENTS)]
+    for term, sizes in rows.items():
+        cells = (f"{size / 1e9:.2f}" if size else "-" for size in sizes)
+        lines.append(f"{term:14s}" + "".join(f"{cell:>10s}" for cell in cells))
+    peak, host = needs(shape, setting)
     device = "GPU" if setting.cuda else "CPU"
-    lines.append(f"peak {peak / GB:.2f} GB; the {device} has {there[0] / GB:.2f} GB per rank")
-    if aside:
-        lines.append(f"on the host {aside / GB:.2f} GB; it has {there[1] / GB:.2f} GB per rank")
+    lines.append(f"peak {peak / 1e9:.2f} GB; the {device} has {there[0] / 1e9:.2f} GB per rank")
+    if host:
+        lines.append(f"on the host {host / 1e9:.2f} GB; it has {there[1] / 1e9:.2f} GB per rank")
     return "\n".join(lines)
 
 
 def advice(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:
-    """One line: what is missing, and the changes that help most, each alone."""
+    """One line: what is missing, and the single changes that help, the best one first."""
     need = needs(shape, setting)
     place = int(need[0] <= there[0])  # 0: the device is too small, 1: the host is
     better = []
     for words, change in changes(setting).items():
         new = needs(shape, replace(setting, **change))
         if new[place] < 0.98 * need[place]:
-            better.append((new[place], words + (" (fits)" if fits(new, there) else "")))
-    helps = ", ".join(f"{words} {size / GB:.1f} GB" for size, words in sorted(better))
-    return (
-        f"the run needs {need[place] / GB:.1f} GB of the {('device', 'host')[place]} per rank, "
-        f"which has {there[place] / GB:.1f} GB. "
-        + (f"With one change: {helps}" if helps else "Take a smaller model")
-    )
+            better.append((new[place], words, " (fits)" * fits(new, there)))
+    helps = ", ".join(f"{words}{fit} {size / 1e9:.1f} GB" for size, words, fit in sorted(better))
+    remedy = f"With one change: {helps}" if helps else "Take a smaller model"
+    lacks = f"the run needs {need[place] / 1e9:.1f} GB of the {('device', 'host')[place]} per rank"
+    return f"{lacks}, which has {there[place] / 1e9:.1f} GB. {remedy}"
 
 
 def changes(setting: Setting) -> dict[str, dict]:
-    """Words -> what they change of a setting, where that is possible."""
-    highest = 3 if setting.engine == "vllm" else 2  # transformers generates with whole weights
-    ranks, found = 8 * setting.ranks, {}
-    if setting.cuda:  # ranks on one CPU share its memory
-        share = max(1, setting.n_env // 8)
-        found[f"{ranks} ranks and --zero-stage {highest}"] = dict(
-            ranks=ranks, zero_stage=highest, n_env=share
-        )
-    if setting.ranks > 1 and setting.zero_stage < highest:
-        found[f"--zero-stage {highest}"] = dict(zero_stage=highest)
-    if setting.offload:
-        found["no --offload-optimizer"] = dict(offload=False)
-    else:
-        stage = max(1, setting.zero_stage)
-        words = (
-            "--offload-optimizer" if setting.zero_stage else "--zero-stage 1 --offload-optimizer"
-        )
-        found[words] = dict(zero_stage=stage, offload=True)
-    if not setting.lora_rank:
-        found["--lora-rank 16"] = dict(lora_rank=16)
-        other = "device" if setting.reference == "host" else "host"
-        found[f"--reference {other}"] = dict(reference=other)
-    if not setting.recompute:
-        found["--gradient-checkpointing"] = dict(recompute=True)
-    if setting.tokens > setting.length:
-        found[f"--token-budget {setting.length}"] = dict(tokens=setting.length)
-    if setting.itemsize > 2:
-        found["--dtype bfloat16"] = dict(itemsize=2)
-    if setting.vllm_share and setting.engine == "vllm":
-        found["half the --gpu-memory-utilization"] = dict(vllm_share=setting.vllm_share // 2)
-    elif setting.n_env > 1:
-        found["half the --n-env"] = dict(n_env=setting.n_env // 2)
-    return found
+    """Words -> fields of a setting. Some may be in force already; `advice` drops those."""
+    stage = 3 if setting.engine == "vllm" else 2  # transformers generates with whole weights
+    more = dict(ranks=8 * setting.ranks, zero_stage=stage, n_env=max(1, setting.n_env // 8))
+    now, first = setting.zero_stage, "" if setting.zero_stage else "--zero-stage 1 "
+    return {
+        # ranks on one CPU share its memory
+        f"{8 * setting.ranks} ranks and --zero-stage {stage}": more if setting.cuda else {},
+        f"--zero-stage {stage}": dict(zero_stage=stage if setting.ranks > 1 else now),
+        f"{first}--offload-optimizer": dict(zero_stage=max(1, now), offload_optimizer=True),
+        "no --offload-optimizer": dict(offload_optimizer=False),
+        "--lora-rank 16": dict(lora_rank=16, reference="device"),
+        "--reference host": dict(reference="host"),
+        "--reference device": dict(reference="device"),
+        "--gradient-checkpointing": dict(gradient_checkpointing=True),
+        f"--token-budget {setting.length}": dict(token_budget=setting.length),
+        "--dtype bfloat16": dict(itemsize=2),
+        "half the --gpu-memory-utilization": dict(vllm_share=setting.vllm_share // 2),
+        "half the --n-env": dict(n_env=max(1, setting.n_env // 2)),
+    }

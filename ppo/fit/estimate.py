@@ -1,237 +1,218 @@
-"""How many bytes a run takes on each rank, from shapes alone: nothing is loaded or allocated.
+"""How many bytes a run needs on each rank, from shapes alone: nothing is loaded or allocated.
 
-A run goes through four moments again and again; `estimate` gives the terms of each, and the largest
-sum is the peak. Checked against what torch allocates in benchmarks/memory.py and the tests.
+A run passes through four MOMENTS again and again; the largest sum of terms is the peak. The tests
+and benchmarks/memory.py compare it with what torch allocates, and it may be 15 % off.
 In the formulas D is the hidden size, F the MLP's, Q and K the widths of queries and of keys, V the
-vocabulary, L the decoder layers, k those of the critic, n the tokens of a micro-batch, and s the
-bytes of a number in the compute dtype.
-
-Not in it: CUDA's context and libraries (about 1 GB), fragmentation, and the turns of a batch (about
-30 bytes per response token). `ppo.fit.advice` prints the table and gives advice.
+vocabulary, L and k the decoder layers of actor and critic, n the tokens of a micro-batch, and s the
+bytes of a number in the compute dtype. Not counted: CUDA's context and libraries (about 1 GB),
+fragmentation, and the turns of a batch (about 30 bytes per response token).
 """
 
+from dataclasses import dataclass
 from math import ceil
+from textwrap import shorten
 
-from ppo.fit.setting import FP32, Setting, Shape
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
 from ppo.model.decoder import LOGITS_PER_CHUNK
 
-BUCKET = 5 * 10**8  # numbers: DeepSpeed's reduce_bucket_size
-LIVE = 10**9  # numbers: DeepSpeed's stage3_max_live_parameters, gathered at a time
+MOMENTS = ("generate", "score", "backward", "step")
+FP32 = 4  # bytes
+BUCKET = 5 * 10**8  # numbers that DeepSpeed reduces at a time: reduce_bucket_size
+LIVE = 10**9  # numbers that DeepSpeed gathers at a time: stage3_max_live_parameters
 
 
-def estimate(shape: Shape, setting: Setting) -> dict[str, dict[str, int]]:
-    """Moment -> term -> bytes on the device of a rank."""
-    always = {
-        "parameters": parameters(shape, setting),
-        "optimizer": optimizer(shape, setting)[0],
-        "reference": reference(shape, setting)[0],
-    }
+class Shape:
+    """Sizes of a Llama-like decoder. AttributeError if `lm` is something else."""
+
+    def __init__(self, lm):
+        layer = lm.model.layers[0]
+        self.n_layers = len(lm.model.layers)  # L
+        self.hidden = lm.config.hidden_size  # D
+        self.intermediate = layer.mlp.gate_proj.out_features  # F
+        self.queries = layer.self_attn.q_proj.out_features  # Q, all heads together
+        self.keys = layer.self_attn.k_proj.out_features  # K, and the width of values
+        self.vocab = lm.config.vocab_size  # V
+        self.layer = sum(p.numel() for p in layer.parameters())
+        self.model = sum(p.numel() for p in lm.parameters())  # a tied lm_head counts once
+        self.qk_norm = hasattr(layer.self_attn, "q_norm")  # normalised queries and keys (Qwen3)
+
+
+def load_shape(path: str) -> Shape:
+    """Read the shape of a directory or hub name. ValueError if it holds no Llama-like decoder."""
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        with torch.device("meta"):  # shapes without numbers
+            lm = AutoModelForCausalLM.from_config(config)
+    except Exception as error:  # transformers raises errors of many types here
+        reason = shorten(str(error) or repr(error), 300)
+        raise ValueError(f"--model {path}: cannot read its configuration: {reason}") from error
+    try:
+        return Shape(lm)
+    except AttributeError as error:
+        raise ValueError(f"--model {path}: no estimate for {type(lm).__name__}") from error
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The choices that decide how much memory a rank needs; most are named like their flags."""
+
+    critic_layers: int  # k
+    token_budget: int  # n, padded tokens of a micro-batch
+    prompt_limit: int
+    response_limit: int
+    n_env: int  # environments of this rank
+    itemsize: int = FP32  # s: 2 for bfloat16
+    gradient_checkpointing: bool = False
+    ranks: int = 1
+    zero_stage: int = 0
+    offload_optimizer: bool = False
+    reference: str = "device"  # or host, sharded
+    lora_rank: int = 0  # 0: all parameters are trained
+    engine: str = "transformers"  # or vllm
+    cuda: bool = False
+    vllm_share: int = 0  # bytes that vLLM may take of a GPU
+
+    @property
+    def length(self) -> int:
+        return self.prompt_limit + self.response_limit
+
+    def on_host(self, term: str) -> bool:
+        """Does a term rest in the host's memory? On a CPU that is the device's own memory."""
+        moved = {"optimizer": self.offload_optimizer, "reference": self.reference == "host"}
+        return self.cuda and moved.get(term, False)
+
+    def shard(self, count: int, from_stage: int) -> int:
+        """This rank's part of what ZeRO shards from a stage on."""
+        return ceil(count / self.ranks) if self.zero_stage >= from_stage else count
+
+
+def estimate(shape: Shape, setting: Setting) -> dict[str, tuple[int, int, int, int]]:
+    """Give term -> bytes on the device of a rank at each of the four MOMENTS."""
+    rows = {term: (size,) * 4 for term, size in states(shape, setting).items()}
+    rows |= {term: (0,) * 4 for term in rows if setting.on_host(term)}
+    rows["gradients"] = (0, 0, *rows["gradients"][2:])
     generating = engine(shape, setting)
-    asleep = setting.engine == "transformers" or setting.cuda  # vLLM on a CPU never sleeps
-    training = always | {"engine": 0 if asleep else generating}
-    learning = training | {"gradients": gradients(shape, setting)}
-    return {
-        "generate": always | {"engine": generating},
-        "score": training | {"activations": scoring(shape, setting)},
-        "backward": learning | {"activations": activations(shape, setting)},
-        "step": learning | {"AdamW buffers": step_buffers(shape, setting)},
+    awake = setting.engine == "vllm" and not setting.cuda  # vLLM sleeps on a GPU only
+    return rows | {
+        "engine": (generating, *[awake * generating] * 3),
+        "activations": (0, scoring(shape, setting), activations(shape, setting), 0),
+        "AdamW buffers": (0, 0, 0, step_buffers(shape, setting)),
     }
 
 
-def on_host(shape: Shape, setting: Setting) -> int:
-    """Bytes per rank that live in the memory of the host instead."""
-    return optimizer(shape, setting)[1] + reference(shape, setting)[1]
-
-
-# ---- what is there all the time -----------------------------------------------------------------
-
-
-def critic(shape: Shape, setting: Setting) -> int:
-    """Parameters of the branch: k layers, a norm (D) and the linear head (D + 1)."""
-    return setting.critic_layers * shape.layer + 2 * shape.hidden + 1
+def totals(shape: Shape, setting: Setting) -> dict[str, int]:
+    """Give moment -> bytes on the device of a rank."""
+    columns = zip(*estimate(shape, setting).values(), strict=True)
+    return dict(zip(MOMENTS, map(sum, columns), strict=True))
 
 
 def trained(shape: Shape, setting: Setting) -> int:
-    """Parameters with a gradient: all, or with LoRA the critic and, for each of the seven matrices
-    (in, out) of a layer, r (in + out): q D+Q, k and v D+K, o Q+D, gate and up D+F, down F+D."""
+    """Count the parameters with a gradient: the critic (k layers, a norm of D, a head of D + 1) and
+    the model. LoRA trains r (in + out) numbers for each matrix of a layer instead of the model:
+    q D+Q, k and v D+K, o Q+D, gate and up D+F, down F+D."""
+    critic = setting.critic_layers * shape.layer + 2 * shape.hidden + 1
     if not setting.lora_rank:
-        return shape.model + critic(shape, setting)
+        return critic + shape.model
     sides = 7 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 3 * shape.intermediate
-    return critic(shape, setting) + setting.lora_rank * shape.n_layers * sides
+    return critic + setting.lora_rank * shape.n_layers * sides
 
 
-def parameters(shape: Shape, setting: Setting) -> int:
-    """4 bytes each; with LoRA those of the frozen model are s. Stage 3 keeps 1/ranks of them and
-    gathers up to 10^9 while it computes."""
-    frozen = shape.model if setting.lora_rank else 0
-    size = lambda share: FP32 * share(trained(shape, setting)) + setting.itemsize * share(frozen)
-    if setting.zero_stage < 3:
-        return size(lambda count: count)
-    return size(lambda count: setting.shard(count, 3)) + size(lambda count: min(count, LIVE))
-
-
-def gradients(shape: Shape, setting: Setting) -> int:
-    """4 bytes per trained parameter; ZeRO sums them in a bucket of 5 10^8 numbers (on a CPU what is
-    not touched of it takes nothing), and from stage 2 on keeps 1/ranks (offloading: on the host).
-    """
-    count = trained(shape, setting)
-    if not setting.zero_stage:
-        return FP32 * count
-    kept = 0 if setting.offload and setting.zero_stage > 1 else setting.shard(count, 2)
-    return FP32 * (kept + (BUCKET if setting.cuda else min(count, BUCKET)))
-
-
-def optimizer(shape: Shape, setting: Setting) -> tuple[int, int]:
-    """(on the device, on the host): AdamW's two averages, 8 bytes per trained parameter.
-
-    Stages 1 and 2 step a copy of their part of the parameters (4 bytes more). Offloaded, there are
-    that copy, a buffer for what goes back, the gradients, and two temporaries of the step: 28.
-    """
-    count = setting.shard(trained(shape, setting), 1)
-    if setting.offload:
-        return setting.place(7 * FP32 * count)
-    return (3 if setting.zero_stage in (1, 2) else 2) * FP32 * count, 0
-
-
-def reference(shape: Shape, setting: Setting) -> tuple[int, int]:
-    """(on the device, on the host): a copy of the model, s bytes per parameter; with LoRA none, for
-    there it is the model without its adapters."""
-    size = 0 if setting.lora_rank else setting.itemsize * shape.model
-    if setting.reference == "host":
-        return setting.place(size)
-    return (ceil(size / setting.ranks) if setting.reference == "sharded" else size), 0
-
-
-# ---- what comes and goes ------------------------------------------------------------------------
+def states(shape: Shape, setting: Setting) -> dict[str, int]:
+    """Bytes of what stays from one update to the next, on the device or on the host."""
+    s, stage, count = setting.itemsize, setting.zero_stage, trained(shape, setting)
+    # LoRA freezes the model in the compute dtype, and needs no copy of it as a reference
+    frozen, reference = (shape.model, 0) if setting.lora_rank else (0, s * shape.model)
+    parameters = FP32 * setting.shard(count, 3) + s * setting.shard(frozen, 3)
+    if stage == 3:  # it gathers parameters while it computes
+        parameters += FP32 * min(count, LIVE) + s * min(frozen, LIVE)
+    # offloading, stages 2 and 3 keep their gradients on the host
+    gradients = 0 if setting.offload_optimizer and stage > 1 else setting.shard(count, 2)
+    if stage:  # ZeRO sums them in a bucket, of which a CPU provides only the pages in use
+        gradients += BUCKET if setting.cuda else min(count, BUCKET)
+    # AdamW holds two averages; stages 1 and 2 also a copy of their shard of the parameters;
+    # offloading also a buffer for what goes back, the gradients and two temporaries of the step
+    numbers = 7 if setting.offload_optimizer else 3 if stage in (1, 2) else 2
+    return {
+        "parameters": parameters,
+        "gradients": FP32 * gradients,
+        "optimizer": numbers * FP32 * setting.shard(count, 1),
+        "reference": ceil(reference / (setting.ranks if setting.reference == "sharded" else 1)),
+    }
 
 
 def engine(shape: Shape, setting: Setting) -> int:
-    """vLLM: on CUDA its share of the device, given back while the trainer computes; on a CPU its
-    weights and the keys and values of 2 n_env turns of full length.
+    """vLLM takes its share of a GPU; on a CPU, its weights and a cache for 2 n_env whole turns.
 
-    transformers: the trainer's weights. The largest of: all keys and values with those of one layer
-    repeated for each query head; all keys and values with the distribution of a token, 24 V (logits
-    and log-probs in fp32, p and its sum in fp64); the prompts' keys and values while a layer works
-    on all prompts: hidden states twice, queries, repeated keys and values, three blocks of the MLP.
+    transformers needs most at the end of the turns (their keys and values, those of one layer
+    repeated for each query head, and 24 V for the distribution of a token) or while a layer works
+    on all prompts (hidden states twice, queries, repeated keys and values, 3 F of the MLP).
     """
     s, wide = setting.itemsize, 2 * shape.n_layers * shape.keys  # keys and values of a token
     if setting.engine == "vllm":
         cache = 2 * setting.n_env * setting.length * wide * s
         return setting.vllm_share if setting.cuda else cache + s * shape.model
-    s = s if setting.lora_rank else FP32  # that of the weights
+    s = s if setting.lora_rank else FP32  # the trainer's weights decide the dtype
     busy = 2 * shape.hidden + 3 * shape.queries + 3 * shape.intermediate
-    return setting.n_env * max(
-        s * setting.length * (wide + 2 * shape.queries),
-        s * setting.length * wide + 24 * shape.vocab,
-        s * setting.prompt_limit * (wide + busy),
-    )
+    end = s * setting.length * (wide + 2 * shape.queries) + 24 * shape.vocab
+    return setting.n_env * max(end, s * setting.prompt_limit * (wide + busy))
 
 
-def casts(setting: Setting, actor: int, branch: int = 0) -> int:
-    """Autocast computes with a bf16 copy of an fp32 matrix, held until its backward pass. LoRA's
-    frozen actor is bf16 already, and DeepSpeed's stage 3 makes one copy at a time."""
+def casts(shape: Shape, setting: Setting) -> int:
+    """Autocast computes with bf16 copies of the fp32 matrices of actor, critic and lm_head. LoRA's
+    frozen actor is in bf16 already, and stage 3 makes one copy at a time."""
     if setting.itemsize == FP32 or setting.zero_stage == 3:
         return 0
-    return 2 * (branch + (0 if setting.lora_rank else actor))
+    actor = 0 if setting.lora_rank else shape.n_layers * shape.layer + shape.vocab * shape.hidden
+    return 2 * (actor + setting.critic_layers * shape.layer)
 
 
 def kept(shape: Shape, setting: Setting) -> int:
-    """Bytes per token that a decoder layer keeps for its backward pass.
-
-    Each of two norms: its input in fp32 and the normalised input, 2 (4 + s) D. Their outputs, which
-    enter five matrices: one tensor for q, k, v and one for gate, up (2 s D); under autocast a cast
-    for each of the five instead. Attention without a matrix of scores: q, k, v and its output
-    s (2 Q + 2 K), packed on CUDA with k and v repeated for each query head (4 s Q), and a log-sum
-    per head; the rotation of q and k keeps only sines. The MLP: gate, silu(gate), up and their
-    product, 4 s F. Norms of q and k: as above, (4 + s) (Q + K).
-    """
-    s = setting.itemsize
-    repeated = setting.cuda and s < FP32
-    norms = (2 * (FP32 + s) + (2 if s == FP32 else 5) * s) * shape.hidden
-    keys = shape.queries if repeated else shape.keys
-    attention = 2 * s * (shape.queries + keys) + FP32 * shape.heads
-    extra = (FP32 + s) * (shape.queries + shape.keys) if shape.qk_norm else 0
-    return norms + attention + extra + 4 * s * shape.intermediate
+    """Bytes per token that a decoder layer keeps for its backward pass: for each norm, its input in
+    fp32 and the normalised input (4 + s); 10 D of inputs to the five matrices behind the norms
+    (8 D in fp32); q, k, v and the attention's output; gate, silu(gate), up and their product."""
+    s, attention = setting.itemsize, shape.queries + shape.keys
+    normed = 2 * shape.hidden + shape.qk_norm * attention
+    return (FP32 + s) * normed + 10 * shape.hidden + s * (2 * attention + 4 * shape.intermediate)
 
 
-def backward_of_layer(shape: Shape, setting: Setting) -> int:
-    """Temporaries: gradients of the MLP's product, of its two factors and of the hidden states at
-    both ends, and of one matrix, D x F (in bf16 and fp32 under autocast)."""
-    s = setting.itemsize
-    matrix = shape.hidden * shape.intermediate * (FP32 if s == FP32 else s + FP32)
-    return setting.tokens * s * (3 * shape.intermediate + 2 * shape.hidden) + matrix
-
-
-def head(shape: Shape, setting: Setting) -> tuple[int, int, int]:
-    """(forward, backward, kept on): bytes of the log-probs, one block of e = tokens x V at a time.
-
-    Forward 12 e: logits, p and their product. Backward 20 e: logits, their gradient by the token's
-    own entry, and z - logsumexp, exp of it, and that times the gradient. Then, with one block left,
-    the gradient of the matrix (V D; under autocast in bf16 as well, beside the cast of the matrix).
-    From the second block on there is the sum over earlier ones, and once a new sum beside both. A
-    tied matrix keeps the sum until the embedding's gradient is added.
-    """
-    at_a_time = max(1, LOGITS_PER_CHUNK // shape.vocab)
-    e = min(setting.decisions, at_a_time) * shape.vocab
-    matrix = 0 if setting.lora_rank else FP32 * shape.vocab * shape.hidden
-    summed = matrix if setting.decisions > at_a_time else 0
-    half = 0 if setting.itemsize == FP32 else matrix  # a cast and a gradient of 2 bytes
-    backward = max(20 * e + summed, FP32 * e + matrix + half + summed, matrix + 2 * summed)
-    return 12 * e, backward, shape.tied * matrix
+def logits(shape: Shape, setting: Setting) -> int:
+    """Entries of the largest block of logits: response tokens of a micro-batch times V."""
+    tokens = ceil(setting.token_budget * setting.response_limit / setting.length)
+    return min(tokens, max(1, LOGITS_PER_CHUNK // shape.vocab)) * shape.vocab
 
 
 def activations(shape: Shape, setting: Setting) -> int:
-    """The largest micro-batch, forward and backward. The branch's backward pass comes first, then
-    that of the log-probs, then that of the actor's layers.
-
-    Recomputing, a layer keeps its input (s D per token) until its turn, then what `kept` says; its
-    casts are dropped when the forward pass is over.
-    """
-    s, n, k, L = setting.itemsize, setting.tokens, setting.critic_layers, shape.n_layers
-    full, layer = n * kept(shape, setting), shape.layer
-    each, again = (n * s * shape.hidden, full) if setting.recompute else (full, 0)
-    # of response tokens, actor and critic: the norm's input twice, its output and the casts of it
-    ends = setting.decisions * shape.hidden * 2 * (FP32 + 2 * s)
-    forward, backward, tied = head(shape, setting)
-    one_layer = again + backward_of_layer(shape, setting)
-    in_branch = (
-        casts(setting, 0, layer) if setting.recompute else casts(setting, L * layer, k * layer)
-    )
-    in_actor = casts(setting, layer if setting.recompute else L * layer)
-    return ends + max(
-        all_casts(shape, setting) + L * each + max(forward, k * each),  # all the way forward
-        in_branch + (L + k) * each + one_layer,  # back at the branch's last layer
-        in_actor + L * each + backward,  # back at the log-probs
-        in_actor + L * each + one_layer + tied,  # back at the actor's last layer
-    )
-
-
-def all_casts(shape: Shape, setting: Setting) -> int:
-    actor = shape.n_layers * shape.layer + shape.vocab * shape.hidden
-    return casts(setting, actor, setting.critic_layers * shape.layer)
+    """What all layers keep of a micro-batch, and the larger of two backward passes: a layer's
+    (gradients of the MLP's product, its two factors, the hidden states at both ends and a matrix
+    D x F) or the log-probs' (5 blocks of logits and lm_head's gradient, or 3 of these to sum)."""
+    s, n, e = setting.itemsize, setting.token_budget, logits(shape, setting)
+    layer, layers = n * kept(shape, setting), shape.n_layers + setting.critic_layers
+    backward = n * s * (3 * shape.intermediate + 2 * shape.hidden)
+    backward += FP32 * shape.hidden * shape.intermediate
+    matrix = 0 if setting.lora_rank else FP32 * shape.vocab * shape.hidden
+    log_probs = max(20 * e + matrix, 3 * matrix)
+    if not setting.gradient_checkpointing:
+        return casts(shape, setting) + layers * layer + max(backward, log_probs)
+    # layers keep their inputs until their turn; the casts are gone when the forward pass is over
+    forward = casts(shape, setting) + 12 * e  # three blocks of logits
+    return layers * n * s * shape.hidden + max(forward, layer + backward, log_probs)
 
 
 def scoring(shape: Shape, setting: Setting) -> int:
-    """Without gradients: the casts of all matrices, and either a layer's temporaries (three blocks
-    of the MLP, its input and output and the fork, a norm in fp32) or the block of log-probs; and
-    the part of the reference that is brought here for it."""
-    s, n = setting.itemsize, setting.tokens
-    layer = n * (3 * s * shape.intermediate + (3 * s + FP32) * shape.hidden)
-    block = head(shape, setting)[0] + 2 * n * s * shape.hidden
-    _, from_host = reference(shape, setting)
-    gathered = setting.itemsize * min(shape.model, LIVE) if setting.reference == "sharded" else 0
-    return all_casts(shape, setting) + max(layer, block) + from_host + gathered
+    """Without gradients: three blocks of an MLP, or three blocks of logits in fp32; and the part of
+    the reference that comes to the device for this."""
+    s, model = setting.itemsize, shape.model
+    coming = {"device": 0, "host": setting.cuda * model, "sharded": min(model, LIVE)}
+    block = max(3 * s * setting.token_budget * shape.intermediate, 12 * logits(shape, setting))
+    return casts(shape, setting) + block + s * coming[setting.reference]
 
 
 def step_buffers(shape: Shape, setting: Setting) -> int:
-    """AdamW's denominator: none on CUDA, where one kernel does it all; on a CPU, of one parameter
-    after the other, two temporaries of the largest. A shard of ZeRO is one parameter, and stages 1
-    and 2 first copy its gradient."""
-    if setting.offload:
-        return 0
+    """Stages 1 and 2 copy the gradient of their shard. On a CPU AdamW has two temporaries of the
+    largest parameter (the embedding, or ZeRO's whole shard); on CUDA one kernel does it all."""
     count = setting.shard(trained(shape, setting), 1)
-    flat = FP32 * count if setting.zero_stage in (1, 2) else 0
-    if setting.cuda:
-        return flat
-    largest = shape.vocab * shape.hidden if not setting.zero_stage else count
-    return flat + 2 * FP32 * min(largest, count)
+    largest = count if setting.zero_stage else min(count, shape.vocab * shape.hidden)
+    buffers = count * (setting.zero_stage in (1, 2)) + 2 * largest * (not setting.cuda)
+    return 0 if setting.offload_optimizer else FP32 * buffers

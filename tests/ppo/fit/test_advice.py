@@ -6,29 +6,34 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import GPT2Config, Qwen2Config
+from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
 import main
 from ppo.fit import advice as dry_run
-from ppo.fit.setting import Setting, Shape
+from ppo.fit.estimate import Setting, Shape
 
 SMALL = "--env-name toy --n-env 2 --e-len 2 --minibatch 4 --engine transformers --dry-run-memory"
-# Qwen2.5-7B: a layer has 233,057,792 parameters, all 7,615,616,512
-QWEN = Shape(28, 3584, 18944, 3584, 512, 28, 152064, 233_057_792, 7_615_616_512, tied=False)
+QWEN_CONFIG = Qwen2Config(
+    vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+    num_attention_heads=28, num_key_value_heads=4,
+)  # fmt: skip
+with torch.device("meta"):  # Qwen2.5-7B: a layer has 233,057,792 parameters, all 7,615,616,512
+    QWEN = Shape(AutoModelForCausalLM.from_config(QWEN_CONFIG))
 GPU = Setting(
-    critic_layers=2, tokens=4096, prompt_limit=1024, response_limit=512, n_env=32, itemsize=2,
+    critic_layers=2, token_budget=4096, prompt_limit=1024, response_limit=512, n_env=32, itemsize=2,
     engine="vllm", cuda=True, vllm_share=24 * 10**9,
 )  # fmt: skip
 ONE_LAYER = Qwen2Config(
     hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
     intermediate_size=8,
 )  # fmt: skip
+TERMS = "parameters gradients optimizer reference engine activations".split() + ["AdamW buffers"]
 HERE = 80 * 10**9, 500 * 10**9
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, model_dir):
-    """./m has a config.json, and neither weights nor a tokenizer."""
+    """Make ./m with a config.json, without weights or a tokenizer."""
     (tmp_path / "m").mkdir()
     shutil.copy(f"{model_dir}/config.json", tmp_path / "m")
     monkeypatch.chdir(tmp_path)
@@ -45,7 +50,7 @@ def test_a_run_that_fits_is_a_table_and_nothing_else(here, capsys):
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].split() == ["GB", "per", "rank", "generate", "score", "backward", "step"]
-    assert [line[:14].strip() for line in lines[1:9]] == [*dry_run.TERMS, "total"]
+    assert [line[:14].strip() for line in lines[1:9]] == [*TERMS, "total"]
     assert lines[9].startswith("peak 0.") and "the CPU has" in lines[9]
     assert not err and sorted(here.rglob("*")) == before
 
@@ -58,7 +63,7 @@ def test_a_run_that_does_not_fit_is_refused_with_advice(here, capsys, monkeypatc
     assert err.startswith("main.py: error: the run needs 0.")
     for flag in ("--gradient-checkpointing", "--token-budget 128", "--dtype bfloat16"):
         assert flag in err
-    assert "--offload-optimizer" not in err  # on a CPU it is no help
+    assert "--offload-optimizer" not in err  # it does not help on a CPU
     assert not (here / "r").exists()
 
 
@@ -75,7 +80,7 @@ def test_ranks_share_the_memory_of_a_cpu_and_the_environments(here, monkeypatch,
 
 def test_one_turn_is_computed_whatever_the_budget(here):
     args = main.get_args([*SMALL.split(), "--model", "./m", "--token-budget", "8"])
-    assert dry_run.setting_of(args, 1).tokens == args.prompt_limit + args.response_limit
+    assert dry_run.setting_of(args, 1).token_budget == args.prompt_limit + args.response_limit
 
 
 def test_flags_that_a_run_may_have(here):
@@ -129,9 +134,28 @@ def test_advice_begins_with_what_helps_most():
     assert "gpu-memory-utilization" not in changes  # generation is not the peak
 
 
+def test_the_model_has_the_size_that_its_makers_say():
+    assert (QWEN.layer, QWEN.model) == (233_057_792, 7_615_616_512)
+
+
+def test_what_is_in_force_already_is_no_advice():
+    setting = replace(
+        GPU, zero_stage=3, ranks=8, gradient_checkpointing=True, token_budget=1536,
+        offload_optimizer=True,
+    )  # fmt: skip
+    line = dry_run.advice(QWEN, setting, (10**6, 10**12))
+    assert "With one change: --lora-rank 16" in line and "--reference host" in line
+    for flag in ("--gradient-checkpointing", "--token-budget", "--dtype", ", --zero-stage 3"):
+        assert flag not in line
+    assert "offload" not in line and "--reference device" not in line
+
+
 def test_the_host_may_be_what_is_too_small():
     # LoRA fits; offloaded, 28 bytes for each of 7.6 10^9: over 213 GB of the host
-    setting = replace(GPU, zero_stage=3, ranks=1, offload=True, recompute=True, tokens=1536)
+    setting = replace(
+        GPU, zero_stage=3, ranks=1, offload_optimizer=True, gradient_checkpointing=True,
+        token_budget=1536,
+    )  # fmt: skip
     line = dry_run.advice(QWEN, setting, (10**12, 10**11))
     assert line.startswith("the run needs 2") and "of the host per rank, which has 100.0 GB" in line
     assert "no --offload-optimizer" in line and "--lora-rank 16" in line
@@ -139,8 +163,8 @@ def test_the_host_may_be_what_is_too_small():
 
 def test_a_model_that_is_too_large_anyway():
     setting = replace(
-        GPU, lora_rank=16, reference="host", recompute=True, tokens=1536, ranks=8, zero_stage=3,
-        vllm_share=0, n_env=1, cuda=False,
+        GPU, lora_rank=16, reference="host", gradient_checkpointing=True, token_budget=1536,
+        ranks=8, zero_stage=3, vllm_share=0, n_env=1, cuda=False,
     )  # fmt: skip
     assert dry_run.advice(QWEN, setting, (10**6, 10**6)).endswith("Take a smaller model")
 
@@ -148,4 +172,4 @@ def test_a_model_that_is_too_large_anyway():
 def test_what_the_machine_has():
     device, host = dry_run.capacities(1)
     assert device == host > 10**6 and dry_run.capacities(2)[1] < host
-    assert not torch.cuda.is_available()  # then it is what mem_get_info says of the GPU
+    assert not torch.cuda.is_available()  # with a GPU, mem_get_info gives the device's memory

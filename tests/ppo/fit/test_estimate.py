@@ -1,6 +1,7 @@
-"""Each term of a tiny decoder counted by hand, and the formulas against what torch really holds."""
+"""Each term of a tiny decoder is counted by hand; formulas are compared with torch."""
 
 import json
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -10,48 +11,53 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from benchmarks import memory as benchmark
 from ppo.fit import estimate as memory_estimate
-from ppo.fit.estimate import estimate
-from ppo.fit.setting import Setting, shape_of
+from ppo.fit.advice import needs
+from ppo.fit.estimate import MOMENTS, Setting, Shape, estimate, totals
 from ppo.model.decoder import embed, precision
 
-# V = 10, D = 4, F = 6, two heads of 2 (Q = 4) on one of keys and values (K = 2), L = 3, tied:
-# q 4x4 + 4, k and v 4x2 + 2, o 4x4, three of 4x6, two norms of 4: 20 + 20 + 16 + 72 + 8 = 136
+# V = 10, D = 4, F = 6, L = 3, tied; two query heads of 2 (Q = 4), one key head of 2 (K = 2):
+# q 4x4 + 4, k and v 4x2 + 2, o 4x4, three of 4x6, two norms of 4: 20 + 20 + 16 + 72 + 8 = 136;
 # embedding 40, three layers 408, norm 4: 452
 TINY = Qwen2Config(
     vocab_size=10, hidden_size=4, intermediate_size=6, num_hidden_layers=3, num_attention_heads=2,
     num_key_value_heads=1, tie_word_embeddings=True,
 )  # fmt: skip
 # k = 1: a layer 136, a norm 4, the head 4 + 1: 145 for the critic, 597 in all
-SETTING = Setting(critic_layers=1, tokens=12, prompt_limit=4, response_limit=2, n_env=2)
+SETTING = Setting(critic_layers=1, token_budget=12, prompt_limit=4, response_limit=2, n_env=2)
 
 
 @pytest.fixture(scope="module")
 def shape():
-    return shape_of(AutoModelForCausalLM.from_config(TINY))
+    return Shape(AutoModelForCausalLM.from_config(TINY))
+
+
+def at(moment: str, shape: Shape, setting: Setting) -> dict[str, int]:
+    """Term -> bytes at one moment."""
+    return {term: row[MOMENTS.index(moment)] for term, row in estimate(shape, setting).items()}
 
 
 def test_a_shape_counts_parameters_and_a_tied_head_once(shape):
     assert (shape.queries, shape.keys, shape.layer, shape.model) == (4, 2, 136, 452)
-    assert shape.tied and not shape.qk_norm
+    assert not shape.qk_norm
     untied = AutoModelForCausalLM.from_config(
         Qwen2Config(**TINY.to_dict() | {"tie_word_embeddings": False})
     )
-    assert shape_of(untied).model == 452 + 40
+    assert Shape(untied).model == 452 + 40
 
 
 @pytest.mark.parametrize(
     ("stage", "parameters", "gradients", "optimizer"),
     [
         (0, 4 * 597, 4 * 597, 8 * 597),
-        # of 4 ranks each has 150 of 597; the bucket holds all 597 gradients
+        # each of 4 ranks has 150 of 597; the bucket holds all 597 gradients
         (1, 4 * 597, 4 * (597 + 597), 12 * 150),
         (2, 4 * 597, 4 * (150 + 597), 12 * 150),
-        # and one layer after the other all 597 parameters are gathered; no copy of them is stepped
+        # all 597 parameters are gathered, layer after layer; no copy of them is stepped
         (3, 4 * (150 + 597), 4 * (150 + 597), 8 * 150),
     ],
 )
 def test_each_stage_of_zero_shards_one_thing_more(shape, stage, parameters, gradients, optimizer):
-    terms = estimate(shape, replace(SETTING, ranks=4, zero_stage=stage))["backward"]
+    terms = at("backward", shape, replace(SETTING, ranks=4, zero_stage=stage))
     assert terms["parameters"] == parameters
     assert terms["gradients"] == gradients
     assert terms["optimizer"] == optimizer
@@ -60,98 +66,119 @@ def test_each_stage_of_zero_shards_one_thing_more(shape, stage, parameters, grad
 
 def test_large_models_are_reduced_and_gathered_in_parts(shape):
     # 2 10^9 parameters and a critic of 145, whole on one rank of stage 3
-    large = replace(shape, model=2 * 10**9)
-    terms = estimate(large, replace(SETTING, zero_stage=3))["backward"]
+    large = copy(shape)
+    large.model = 2 * 10**9
+    terms = at("backward", large, replace(SETTING, zero_stage=3))
     assert terms["parameters"] == 4 * (2 * 10**9 + 145 + 10**9)
     assert terms["gradients"] == 4 * (2 * 10**9 + 145 + 5 * 10**8)
 
 
 def test_what_is_moved_to_the_host_is_counted_there(shape):
-    setting = replace(SETTING, ranks=4, zero_stage=2, offload=True, reference="host", cuda=True)
-    terms = estimate(shape, setting)
-    assert terms["backward"]["optimizer"] == terms["backward"]["reference"] == 0
-    assert terms["backward"]["gradients"] == 4 * 5 * 10**8  # the bucket
-    assert (
-        terms["score"]["activations"]
-        - estimate(shape, replace(setting, reference="device"))["score"]["activations"]
-        == 4 * 452
-    )  # it comes for the scoring
-    assert memory_estimate.on_host(shape, setting) == 28 * 150 + 4 * 452
+    setting = replace(
+        SETTING, ranks=4, zero_stage=2, offload_optimizer=True, reference="host", cuda=True
+    )
+    terms = at("backward", shape, setting)
+    assert terms["optimizer"] == terms["reference"] == 0
+    assert terms["gradients"] == 4 * 5 * 10**8  # the bucket
+    here = replace(setting, reference="device")
+    # the reference comes to the device for the scoring
+    assert at("score", shape, setting)["activations"] == (
+        at("score", shape, here)["activations"] + 4 * 452
+    )
+    assert needs(shape, setting)[1] == 28 * 150 + 4 * 452
     # a CPU has no other memory
     setting = replace(setting, cuda=False)
-    assert memory_estimate.on_host(shape, setting) == 0
-    assert estimate(shape, setting)["backward"]["optimizer"] == 28 * 150
+    assert needs(shape, setting)[1] == 0
+    assert at("backward", shape, setting)["optimizer"] == 28 * 150
 
 
 def test_a_sharded_reference_is_gathered_for_the_scoring(shape):
     setting = replace(SETTING, ranks=4, zero_stage=3, reference="sharded")
-    whole, shards = estimate(shape, replace(setting, reference="device")), estimate(shape, setting)
-    assert shards["generate"]["reference"] == 4 * 452 / 4
-    assert shards["score"]["activations"] == whole["score"]["activations"] + 4 * 452
+    whole = at("score", shape, replace(setting, reference="device"))
+    shards = at("score", shape, setting)
+    assert shards["reference"] == 4 * 452 / 4
+    assert shards["activations"] == whole["activations"] + 4 * 452
 
 
 def test_lora_freezes_the_model_in_the_compute_dtype(shape):
-    # a layer's matrices have 8, 6, 6, 8, 10, 10, 10 rows and columns together: 58; r = 2 and three
-    # layers: 348 numbers, and 145 of the critic
-    terms = estimate(shape, replace(SETTING, lora_rank=2, itemsize=2))["backward"]
+    # in + out of a layer's seven matrices: 8 + 6 + 6 + 8 + 10 + 10 + 10 = 58; with r = 2 and three
+    # layers 348 numbers, and 145 of the critic
+    terms = at("backward", shape, replace(SETTING, lora_rank=2, itemsize=2))
     assert terms["parameters"] == 2 * 452 + 4 * (348 + 145)
     assert terms["gradients"] == 4 * (348 + 145) and terms["optimizer"] == 8 * (348 + 145)
-    assert terms["reference"] == 0  # it is the model without its adapters
+    assert terms["reference"] == 0  # the reference is the model without adapters
 
 
 def test_activations_by_hand(shape, monkeypatch):
-    # a token in a layer: two norms 6 D = 24, q, k, v and the output 2 Q + 2 K = 12, four blocks of
-    # the MLP 24, all fp32: 240, and 4 for the log-sum of each head: 248
+    # a token in a layer: two norms of 8 D = 64; inputs of five matrices 10 D = 40; q, k, v and the
+    # output 4 (2 Q + 2 K) = 48; four blocks of the MLP 16 F = 96
     assert memory_estimate.kept(shape, SETTING) == 248
-    # bf16: norms 22 D = 88, attention 24, MLP 48, log-sums 8
-    assert memory_estimate.kept(shape, replace(SETTING, itemsize=2)) == 168
-    # packed on CUDA keys and values are as wide as queries: 2 x 2 x 2 bytes more
-    assert memory_estimate.kept(shape, replace(SETTING, itemsize=2, cuda=True)) == 176
-    # turns of 4 + 2 tokens: of 12 tokens 4 are responses. Log-probs, 4 x V = 40 entries: 12 and 20
-    # bytes each; the sum of a tied matrix is kept, 4 V D = 160
-    assert memory_estimate.head(shape, SETTING) == (480, 800, 160)
-    # a layer's backward pass: 12 x 4 (3 F + 2 D) = 1248 and a matrix of 96; ends: 4 x 4 x 2 x 12
-    # at most when the branch's last layer begins: four layers of 12 x 248 = 2976
-    assert memory_estimate.activations(shape, SETTING) == 4 * 2976 + 1344 + 384
-    # recomputing: four inputs of 12 x 16 = 192, and that layer again
-    again = replace(SETTING, recompute=True)
-    assert memory_estimate.activations(shape, again) == 4 * 192 + 2976 + 1344 + 384
-    # blocks of two tokens, 20 entries: 400 bytes and the sum over earlier blocks, V D
+    # bf16: norms of 6 D = 48, inputs 40, attention 24, MLP 48
+    assert memory_estimate.kept(shape, replace(SETTING, itemsize=2)) == 160
+    # turns of 4 + 2 tokens: of 12 tokens 4 are responses, 4 V = 40 entries
+    assert memory_estimate.logits(shape, SETTING) == 40
+    # four layers keep 12 x 248 = 2976 each. A layer's backward pass: 12 x 4 (3 F + 2 D) = 1248 and
+    # a matrix of 4 D F = 96; the log-probs' 20 x 40 + 4 V D = 960 is less
+    assert memory_estimate.activations(shape, SETTING) == 4 * 2976 + 1344
+    # recomputing: four inputs of 12 x 16 = 192, and one layer again
+    again = replace(SETTING, gradient_checkpointing=True)
+    assert memory_estimate.activations(shape, again) == 4 * 192 + 2976 + 1344
+    # one turn of 1 + 6 tokens, 6 V = 60 entries: log-probs 20 x 60 + 160 = 1360 exceed the layer's
+    # backward pass, 7 x 4 x 26 + 96 = 824
+    turn = replace(SETTING, token_budget=7, prompt_limit=1, response_limit=6)
+    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 + 1360
+    # recomputing in bf16, the copies of all matrices (see below) and 12 x 60 at the end of the
+    # forward pass are 1888; log-probs 1360; a layer 7 x 160 with 7 x 2 x 26 + 96 is 1580
+    half = replace(turn, itemsize=2, gradient_checkpointing=True)
+    assert memory_estimate.activations(shape, half) == 4 * 7 * 8 + 1888
+    # blocks of two tokens have 20 entries
     monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 20)
-    assert memory_estimate.head(shape, SETTING) == (240, 400 + 160, 160)
+    assert memory_estimate.logits(shape, SETTING) == 20
+    # the log-probs' 20 x 20 + 160 = 560, or 3 x 160, are now less than a layer's 824
+    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 + 824
 
 
 def test_autocast_keeps_bf16_copies_of_fp32_matrices(shape):
     half = replace(SETTING, itemsize=2)
-    # three layers, one of the branch, the head
-    assert memory_estimate.all_casts(shape, half) == 2 * (3 * 136 + 136 + 40)
-    assert memory_estimate.all_casts(shape, replace(half, lora_rank=2)) == 2 * 136
-    assert memory_estimate.all_casts(shape, replace(half, zero_stage=3)) == 0
-    assert memory_estimate.all_casts(shape, SETTING) == 0
+    # three layers, one of the branch, the head: 1168
+    assert memory_estimate.casts(shape, half) == 2 * (3 * 136 + 136 + 40)
+    assert memory_estimate.casts(shape, replace(half, lora_rank=2)) == 2 * 136
+    assert memory_estimate.casts(shape, replace(half, zero_stage=3)) == 0
+    assert memory_estimate.casts(shape, SETTING) == 0
 
 
 def test_the_peak_is_the_largest_moment(shape):
-    sums = {name: sum(terms.values()) for name, terms in estimate(shape, SETTING).items()}
+    sums = totals(shape, SETTING)
     always = 4 * 597 + 8 * 597 + 4 * 452
-    # keys and values of the prompts, 4 x 12 numbers, and a layer on them, 4 x (8 + 12 + 18), of 2
+    # two prompts of 4 tokens: keys and values, 12 numbers, and a layer, 8 + 12 + 18 numbers
     assert sums["generate"] == always + 2 * 4 * 4 * (12 + 38)
-    assert sums["backward"] == always + 4 * 597 + 4 * 2976 + 1344 + 384
+    assert sums["backward"] == always + 4 * 597 + 4 * 2976 + 1344
     # the embedding, 40 numbers, is the largest parameter
     assert sums["step"] == always + 4 * 597 + 2 * 4 * 40
-    assert max(sums, key=sums.get) == "backward"
+    assert max(sums, key=sums.get) == "backward" and needs(shape, SETTING) == (sums["backward"], 0)
+
+
+def test_buffers_of_the_step(shape):
+    # each of 4 ranks steps 150 of 597 numbers: a copy of the gradient, two temporaries on a CPU
+    two = replace(SETTING, ranks=4, zero_stage=2)
+    assert memory_estimate.step_buffers(shape, two) == 4 * (150 + 2 * 150)
+    assert memory_estimate.step_buffers(shape, replace(two, cuda=True)) == 4 * 150
+    assert memory_estimate.step_buffers(shape, replace(two, zero_stage=3)) == 4 * 2 * 150
+    assert memory_estimate.step_buffers(shape, replace(two, offload_optimizer=True)) == 0
 
 
 def test_engines(shape):
-    # twice 2 turns of 6 tokens with 3 layers of K + K = 4 numbers, and the weights
+    # 2 x 2 turns of 6 tokens, each 3 layers of K + K = 4 numbers, and the weights
     vllm = replace(SETTING, engine="vllm", vllm_share=10**6)
     assert memory_estimate.engine(shape, vllm) == 4 * (2 * 2 * 6 * 12 + 452)
-    assert estimate(shape, vllm)["step"]["engine"] == 4 * (2 * 2 * 6 * 12 + 452)
+    assert at("step", shape, vllm)["engine"] == 4 * (2 * 2 * 6 * 12 + 452)
     # on CUDA it sleeps while the trainer computes
-    moments = estimate(shape, replace(vllm, cuda=True))
-    assert moments["generate"]["engine"] == 10**6 and moments["backward"]["engine"] == 0
-    # responses that are longer than their prompts: 6 x 12 numbers and V = 10 at 24 bytes each
+    gpu = replace(vllm, cuda=True)
+    assert at("generate", shape, gpu)["engine"] == 10**6
+    assert at("backward", shape, gpu)["engine"] == 0
+    # responses longer than their prompts: 6 x (12 + 2 Q) numbers, and V = 10 at 24 bytes each
     longer = replace(SETTING, prompt_limit=1, response_limit=5)
-    assert memory_estimate.engine(shape, longer) == 2 * (4 * 6 * 12 + 240)
+    assert memory_estimate.engine(shape, longer) == 2 * (4 * 6 * 20 + 240)
 
 
 # ---- against torch ----------------------------------------------------------------------------
@@ -175,13 +202,9 @@ def test_a_layer_keeps_what_autograd_saves(family, dtype):
     weights |= {shape[::-1] for shape in weights}
     rotations = {tuple(r.unsqueeze(1).shape) for r in how["position_embeddings"]}
     per_token = sum(n for shape, n in saved.values() if shape not in weights | rotations) / 20
-    # and one over the root of the mean square: of each norm; Qwen3: of each head as well
-    roots = 2 + (8 + 2 if family is Qwen3Config else 0)
-    dtype_bytes = torch.finfo(dtype).bits // 8
-    assert (
-        per_token
-        == memory_estimate.kept(shape_of(lm), replace(SETTING, itemsize=dtype_bytes)) + 4 * roots
-    )
+    setting = replace(SETTING, itemsize=torch.finfo(dtype).bits // 8)
+    # measured: 0.97 to 1.02 of it; log-sums of heads and roots of mean squares are not estimated
+    assert memory_estimate.kept(Shape(lm), setting) == pytest.approx(per_token, rel=0.05)
 
 
 def note(tensor, saved):
@@ -194,16 +217,18 @@ def note(tensor, saved):
     ("changes", "vocab", "tied"),
     [
         (dict(), 1024, False),
-        (dict(recompute=True), 1024, False),
+        (dict(gradient_checkpointing=True), 1024, False),
         (dict(), 8192, True),  # several blocks of log-probs
+        (dict(itemsize=2), 1024, False),
+        (dict(itemsize=2, gradient_checkpointing=True), 1024, False),
     ],
 )
 def test_the_peak_of_an_update_is_the_allocators(changes, vocab, tied, monkeypatch, tmp_path):
-    """Measured: 1.00 to 1.02 of it. The rest is what no term speaks of."""
+    """The estimate was measured at 1.00 to 1.04 of the peak."""
     monkeypatch.setattr("ppo.model.decoder.LOGITS_PER_CHUNK", 2**18)
     monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 2**18)
     monkeypatch.setattr(benchmark, "TURNS", 8)
-    setting = replace(SETTING, tokens=128, prompt_limit=32, response_limit=32, **changes)
+    setting = replace(SETTING, token_budget=128, prompt_limit=32, response_limit=32, **changes)
     monkeypatch.setattr(benchmark, "PROMPT", 32)
     monkeypatch.setattr(benchmark, "RESPONSE", 32)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -215,6 +240,6 @@ def test_the_peak_of_an_update_is_the_allocators(changes, vocab, tied, monkeypat
     first = min(events, key=lambda event: event["ts"])["args"]
     held = [event["args"]["Total Allocated"] for event in events]
     peak = max(held) - (first["Total Allocated"] - first["Bytes"])
-    moments = estimate(shape_of(lm), setting)
+    moments = totals(Shape(lm), setting)
     del moments["generate"]
-    assert max(sum(m.values()) for m in moments.values()) == pytest.approx(peak, rel=0.05)
+    assert max(moments.values()) == pytest.approx(peak, rel=0.05)
