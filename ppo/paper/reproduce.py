@@ -10,7 +10,6 @@ the page. `tables` says what is run, and `results` writes the page.
 """
 
 import argparse
-import importlib.util
 import os
 import shlex
 import signal
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from ppo.paper.results import final_evaluation, write_results
 from ppo.paper.tables import SCALES, TABLES, PaperRow, PaperTable, flags_of
+from ppo.reports.charts import import_figure
 from ppo.reports.program import Program
 from ppo.reports.run_files import Run, read_runs
 
@@ -64,16 +64,13 @@ def make_program() -> Program:
 
 def out_folder(args: argparse.Namespace) -> Path:
     """--out or its default. Only the standard runs are results of this project."""
-    standard = args.runs.resolve() == RUNS
-    return args.out or (REPOSITORY / "docs" / "results" if standard else args.runs)
+    default = REPOSITORY / "docs" / "results" if args.runs.resolve() == RUNS else args.runs
+    return args.out or default
 
 
 def extra_flags(words: list[str], runs: Path) -> dict:
-    """`--name value`, `--name=value` and `--name` as a dict.
-
-    ValueError: a word is not a flag, the flag is chosen here, or the runs would lie among the
-    standard ones, which have no such flags
-    """
+    """`--name value`, `--name=value` and `--name` as a dict. ValueError: a word belongs to no flag,
+    a flag is set by this program, or the runs would lie among the standard ones."""
     flags, name = {}, ""
     for word in words:
         if word.startswith("--"):
@@ -97,8 +94,7 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
     table, out = TABLES[args.name], out_folder(args)
     planned = plan_runs(args, table, extra)
     chosen = choose_runs(planned, args)
-    # all commands are checked before the first one runs
-    commands = [command_of(run) for run in chosen]
+    commands = [command_of(run) for run in chosen]  # a conflict shows before the first one runs
     if not args.dry_run:
         check_machine(args.scale, table, [out, args.runs])
     threads = f"{THREADS}={os.environ.get(THREADS, 1)} " * (args.scale == "embedded")
@@ -111,12 +107,12 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
             code = execute(words, args.scale)
         if code:
             break
-    if not args.dry_run:
-        path = out / f"{args.name}-{args.scale}.md"
-        about = f"{SCALES[args.scale]['about']}. {made_by(args, extra)}"
-        runs = [(run.row, run.seed, read_run(run.path)) for run in planned]
-        write_results(path, table, about, runs)
-        print(path)
+    if args.dry_run:
+        return 0
+    path = out / f"{args.name}-{args.scale}.md"
+    about = f"{SCALES[args.scale]['about']}. {made_by(args, extra)}"
+    write_results(path, table, about, [(r.row, r.seed, read_run(r.path)) for r in planned])
+    print(path)
     return code
 
 
@@ -132,10 +128,8 @@ def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[
 
 
 def choose_runs(planned: list[PlannedRun], args: argparse.Namespace) -> list[PlannedRun]:
-    """The runs that --only names. A whole name stands for itself, not for longer ones with it.
-
-    ValueError: it names none
-    """
+    """The runs that --only names. A whole name stands for itself alone, a part for all names that
+    contain it. ValueError: nothing fits."""
     names = dict.fromkeys(run.row.name for run in planned)
     fits = lambda name, part: part == name if part in names else part in name
     chosen = [
@@ -164,8 +158,8 @@ def check_machine(scale: str, table: PaperTable, folders: list[Path]) -> None:
 
         if not torch.cuda.is_available():
             raise ValueError("--scale paper needs a CUDA device; --dry-run prints its commands")
-    if table.pictures and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("matplotlib is missing: pip install -e .[report]")
+    if table.pictures:
+        import_figure()
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -199,10 +193,8 @@ def same_value(a, b) -> bool:
 
 def flag_words(flags: dict) -> list[str]:
     """The flags as words of a command line."""
-    words = []
-    for name, value in flags.items():
-        words += [f"--{name.replace('_', '-')}"] + [str(value)] * (value is not True)
-    return words
+    words = [[f"--{n.replace('_', '-')}"] + [str(v)] * (v is not True) for n, v in flags.items()]
+    return sum(words, [])
 
 
 def relative(path: Path) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ppo.evaluation import wilson_interval
 from ppo.paper.tables import PaperRow, PaperTable
+from ppo.reports.charts import draw_charts
 from ppo.reports.evaluations import cell_text, markdown_table, with_score
 from ppo.reports.run_files import Run, group_runs
 
@@ -31,8 +32,6 @@ def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) ->
     trained = [run for _, _, run in runs if run is not None and run.metrics]
     text = results_page(table, about, runs)
     if table.pictures and trained:
-        from ppo.reports.charts import draw_charts
-
         drawn = draw_charts(group_runs(trained))
         for name in table.pictures:
             if name in drawn:
@@ -49,7 +48,7 @@ def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
     parts = [
         f"# {table.title}",
         f"Ours: {about}.",
-        markdown_table(names, [[cells[name] for name in names] for cells in rows]),
+        markdown_table([names, *([cells[name] for name in names] for cells in rows)]),
         f"Ours: {MEASURES[table.measure]}.{ABOUT_SEEDS * table.trained}\n"
         "Minutes: wall time of all runs of a row, their evaluations included.",
         table.about,

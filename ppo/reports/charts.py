@@ -55,17 +55,10 @@ CHARTS = [
 
 
 def draw_charts(groups: list[Group]) -> dict[str, bytes]:
-    """File name -> PNG, for every chart that has something to show.
-
-    ValueError: matplotlib is missing
-    """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError("matplotlib is missing: pip install -e .[report]") from error
+    """File name -> PNG, for every chart that has something to show."""
+    Figure, rc_context = import_figure()
     runs, figures = [run for group in groups for run in group.runs], {}
-    with matplotlib.rc_context(STYLE):
+    with rc_context(STYLE):
         for chart in CHARTS:
             figure = Figure(figsize=(6.4, 3.8 + 0.2 * len(groups)))
             if _draw_chart(figure, chart, groups):
@@ -73,6 +66,16 @@ def draw_charts(groups: list[Group]) -> dict[str, bytes]:
         figures["time"] = Figure(figsize=(6.4, 1.7 + 0.3 * len(runs)))
         _draw_time(figures["time"], runs)
         return {name: _png(figure) for name, figure in figures.items()}
+
+
+def import_figure() -> tuple:
+    """matplotlib's Figure and rc_context. ValueError: it is not installed."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError("matplotlib is missing: pip install -e .[report]") from error
+    return Figure, rc_context
 
 
 def _draw_chart(figure, chart: Chart, groups: list[Group]) -> bool:

@@ -53,7 +53,7 @@ def curves_page(groups: list[Group], pictures: dict[str, bytes], notes: list[str
     image = '<img alt="{}" src="data:image/png;base64,{}">'
     images = [image.format(n, base64.b64encode(png).decode()) for n, png in pictures.items()]
     return Template(PAGE).substitute(
-        runs=_table(head, [_row(run, i) for i, run in runs]),
+        runs=_table([head, *(_row(run, i) for i, run in runs)]),
         differences=_differences(groups),
         notes="".join(f"<li>{escape(note)}</li>" for note in notes),
         images="\n".join(images),
@@ -82,7 +82,7 @@ def _differences(groups: list[Group]) -> str:
         [escape(name), *(escape(str(run.settings.get(name, "-"))) for run in runs)]
         for name in differing(runs)
     ]
-    return _table(head, rows) if rows else ""
+    return _table([head, *rows]) if rows else ""
 
 
 def _named(name: str, group: int) -> str:
@@ -90,10 +90,11 @@ def _named(name: str, group: int) -> str:
     return f'<b style="color:{colour_of(group)}">&#9632;</b> {escape(name)}'
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    """An HTML table. The cells are HTML, too."""
+def _table(rows: list[list[str]]) -> str:
+    """An HTML table. The cells are HTML, too, and the first row is the head."""
     line = lambda cells, tag: f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
-    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
+    head, *others = rows
+    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in others)}</table>"
 
 
 PAGE = """<!doctype html>

@@ -24,7 +24,7 @@ HIDDEN = re.compile(
 
 
 class LoggedEpisode:
-    """The turns of one episode that are in the log, at least one, and what they add up to."""
+    """The turns of an episode that are in the log, at least one, and what they add up to."""
 
     def __init__(self, env: int, number: int, turns: list[dict]):
         first, last = turns[0], turns[-1]
@@ -34,17 +34,17 @@ class LoggedEpisode:
         self.invalid = sum(not turn["valid"] for turn in turns)
         self.updates = first["update"], last["update"]
         self.missing = last["step"] - len(turns)  # turns of the warm-up, and torn lines
-        if last["fault"]:
-            self.outcome = "fault"
-        elif last["terminated"] or last["truncated"]:
-            failed = "failure" if last["terminated"] else "time limit"
-            self.outcome = "success" if last["success"] else failed
-        else:
-            self.outcome = "unfinished"
+        self.outcome = _outcome(last)
+        self.name = f"env {env} episode {number}"
 
-    @property
-    def name(self) -> str:
-        return f"env {self.env} episode {self.number}"
+
+def _outcome(last: dict) -> str:
+    if last["fault"]:
+        return "fault"
+    if not (last["terminated"] or last["truncated"]):
+        return "unfinished"
+    failed = "failure" if last["terminated"] else "time limit"
+    return "success" if last["success"] else failed
 
 
 def read_log(run: Path) -> list[dict]:

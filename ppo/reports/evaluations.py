@@ -56,16 +56,13 @@ def write_eval_table(run_dir: Path) -> None:
 def eval_table(runs: list[Run]) -> str:
     rows = [(run, with_score(e)) for run in runs for e in run.evals]
     names = [name for name in COLUMNS if any(cell_text(name, e) != "-" for _, e in rows)]
-    several = len(runs) > 1
-    table = [
-        [run.name] * several
-        + [str(run.settings.get("env_name", "-"))]
-        + [cell_text(name, e) for name in names]
-        for run, e in rows
-    ]
-    head = ["run"] * several + ["environment", *names]
+    table = [["run", "environment", *names]]
+    for run, e in rows:
+        env = str(run.settings.get("env_name", "-"))
+        table.append([run.name, env, *(cell_text(name, e) for name in names)])
+    table = [row[len(runs) == 1 :] for row in table]  # one run needs no column of names
     about = "Success with its Wilson 95 % interval, return with its standard error."
-    return "\n".join([markdown_table(head, table), "", about, *_achievements(rows)])
+    return "\n".join([markdown_table(table), "", about, *_achievements(rows)])
 
 
 def _achievements(rows: list[tuple[Run, dict]]) -> list[str]:
@@ -75,14 +72,13 @@ def _achievements(rows: list[tuple[Run, dict]]) -> list[str]:
         return []
     several = len({run.name for run, _ in rows}) > 1
     head = [f"{run.name}, " * several + f"after {e['update']:.0f} updates" for run, e in rows]
-    share = lambda e, key: f"{e[key]:.3f}" if key in e else "-"
-    table = [
-        [key.removeprefix(ACHIEVEMENT), *(share(e, key) for _, e in rows)]
-        for key in rows[0][1]
-        if key.startswith(ACHIEVEMENT)
-    ]
+    table = [["achievement: share of episodes", *head]]
+    for key in rows[0][1]:
+        if key.startswith(ACHIEVEMENT):
+            shares = [f"{e[key]:.3f}" if key in e else "-" for _, e in rows]
+            table.append([key.removeprefix(ACHIEVEMENT), *shares])
     score = "Score: exp of the mean of ln(1 + s) over the achievements, less 1; s in percent."
-    return ["", markdown_table(["achievement: share of episodes", *head], table), "", score]
+    return ["", markdown_table(table), "", score]
 
 
 def with_score(evaluation: dict) -> dict:
@@ -100,9 +96,11 @@ def cell_text(column: str, evaluation: dict) -> str:
         return "-"
 
 
-def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+def markdown_table(rows: list[list[str]]) -> str:
+    """The first row is the head."""
     line = lambda cells: f"| {' | '.join(text.replace('|', chr(92) + '|') for text in cells)} |"
-    return "\n".join([line(head), "|" + "---|" * len(head), *map(line, rows)])
+    head, *others = map(line, rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *others])
 
 
 if __name__ == "__main__":

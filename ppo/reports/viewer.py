@@ -18,18 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ppo.engines.contract import action_token
-from ppo.reports.dialogue import (
-    SCORES,
-    LoggedEpisode,
-    colour_bounds,
-    episodes_of,
-    escape_hidden,
-    filter_episodes,
-    read_log,
-)
+from ppo.reports import dialogue
+from ppo.reports.dialogue import SCORES, LoggedEpisode, escape_hidden
 from ppo.reports.program import Program
 
 TEMPLATE = Path(__file__).with_name("viewer.html")
+# In the terminal: background colours (of 256) behind black letters, from weak to strong
+BELOW, ABOVE = (230, 223, 216, 215, 208), (195, 159, 117, 81, 75)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,8 +46,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def view(args: argparse.Namespace) -> None:
-    logged = episodes_of(read_log(args.run))
-    episodes = filter_episodes(
+    logged = dialogue.episodes_of(dialogue.read_log(args.run))
+    episodes = dialogue.filter_episodes(
         logged, args.env, args.episode, args.updates, args.failures, args.invalid, args.longest
     )
     if not episodes:
@@ -66,11 +61,11 @@ def view(args: argparse.Namespace) -> None:
     if args.gif:
         write_gif(args, episodes)
     elif args.env is not None and not (args.out or args.frames):
-        coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe early
         sys.stdout.reconfigure(errors="backslashreplace")
-        default = SCORES[0] if coloured else "none"
-        for line in transcript_lines(episodes, args.prompts, args.color or default):
+        coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        colour = args.color or (SCORES[0] if coloured else "none")
+        for line in transcript_lines(episodes, args.prompts, colour):
             print(line)
     else:
         write_dialogue_page(args, episodes)
@@ -78,11 +73,9 @@ def view(args: argparse.Namespace) -> None:
 
 def write_dialogue_page(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
     out = args.out or args.run / "trajectories.html"
-    frames = {}
     if args.frames:
-        from ppo.reports.replay import data_uris
-
-        frames = data_uris(args.run, episodes)
+        from ppo.reports.replay import data_uris  # imports PIL and the environments
+    frames = data_uris(args.run, episodes) if args.frames else {}
     out.write_text(dialogue_page(args.run, episodes, frames), encoding="utf-8")
     turns = sum(episode.length for episode in episodes)
     print(f"{out}: {len(episodes)} episodes, {turns} turns, {out.stat().st_size / 1e6:.1f} MB")
@@ -99,17 +92,13 @@ def write_gif(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
     print(f"{out}: {episode.length} turns")
 
 
-# ---- the page -----------------------------------------------------------------------------------
-
-
-def dialogue_page(run: Path, episodes: list[LoggedEpisode], frames: dict | None = None) -> str:
+def dialogue_page(run: Path, episodes: list[LoggedEpisode], frames: dict) -> str:
     """The HTML. frames: (env, episode) -> data URIs, before each turn and after the last."""
-    frames = frames or {}
     uris = list(dict.fromkeys(uri for uris in frames.values() for uri in uris))
     at = {uri: k for k, uri in enumerate(uris)}  # equal pictures are stored once
     data = {
         "run": escape_hidden(run.resolve().name),
-        "bounds": colour_bounds(episodes),
+        "bounds": dialogue.colour_bounds(episodes),
         "uris": uris,
         "episodes": [
             vars(episode)
@@ -137,15 +126,9 @@ def _turn_data(turn: dict) -> dict:
     }
 
 
-# ---- the terminal -------------------------------------------------------------------------------
-
-# Background colours (of 256) behind black letters, from weak to strong
-BELOW, ABOVE = (230, 223, 216, 215, 208), (195, 159, 117, 81, 75)
-
-
 def transcript_lines(episodes: list[LoggedEpisode], prompts: bool, colour: str) -> Iterator[str]:
     """A list of the episodes, then each of them turn by turn."""
-    bound = colour_bounds(episodes).get(colour)
+    bound = dialogue.colour_bounds(episodes).get(colour)
     yield from map(_headline, episodes)
     for episode in episodes:
         yield f"\n==== {_headline(episode)}"

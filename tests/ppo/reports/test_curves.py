@@ -1,4 +1,4 @@
-"""Reports: what is read of a run, who belongs together, mean and spread by hand, the page."""
+"""Learning curves: mean and spread by hand, what is drawn, the page."""
 
 import builtins
 import re
@@ -10,17 +10,11 @@ from matplotlib.figure import Figure
 
 from ppo.reports.charts import CHARTS, _draw_chart, _draw_time, mean_and_spread
 from ppo.reports.curves import curves_page, main
-from ppo.reports.run_files import Run, differing, group_runs, read_runs
+from ppo.reports.run_files import Run, group_runs, read_runs
 
 
 def update(u, success=0.5, **more):
     return {"update": u, "turns": 8 * (u + 1), "rollout/success": success} | more
-
-
-def read_one(path):
-    notes = []
-    (run,) = read_runs([path], notes)
-    return run, notes
 
 
 # ---- numbers ------------------------------------------------------------------------------------
@@ -85,66 +79,7 @@ def test_minutes_by_hand():
     assert bars[-1].get_x() + bars[-1].get_width() == pytest.approx(10)  # 4 + 2 x 2 + 2 minutes
 
 
-# ---- groups -------------------------------------------------------------------------------------
-
-
-def test_runs_that_differ_in_their_seeds_only_are_one_group(tmp_path):
-    same = dict(run_dir="somewhere", resume=None, value_clip=float("inf"))
-    other = dict(run_dir="elsewhere", resume="a1", skip_first_eval=True)
-    paths = [
-        write_run(tmp_path / "a2", seed=2, **same),
-        write_run(tmp_path / "a1", seed=1, **same | other),
-        write_run(tmp_path / "b1", seed=1, critic_layers=0, **same),
-    ]
-    groups = group_runs(read_runs(paths, []))
-    assert [[run.name for run in group.runs] for group in groups] == [["a2", "a1"], ["b1"]]
-    labels = [group.label for group in groups]
-    # not given at all is another setting than any value
-    assert labels == ["toy, critic_layers -, seeds 1 2", "toy, critic_layers 0, seed 1"]
-
-
-def test_a_legend_names_the_first_differences_and_counts_the_rest(tmp_path):
-    paths = [
-        write_run(tmp_path / name, env_name=f"toy-{name}", lr=k, clip=k, w_iter=k, e_len=4 + k)
-        for k, name in enumerate("ab")
-    ]
-    runs = read_runs(paths, [])
-    assert differing(runs) == ["env_name", "e_len", "lr", "clip", "w_iter"]
-    assert group_runs(runs)[1].label == "toy-b, e_len 5, lr 1, clip 1, 1 more, seed 1"
-
-
-def test_a_run_that_is_given_twice_counts_once(tmp_path):
-    run = write_run(tmp_path / "run")
-    assert len(read_runs([run, tmp_path / "x" / ".." / "run"], [])) == 1
-
-
-def test_what_is_no_run_makes_no_names_longer(tmp_path):
-    paths = [write_run(tmp_path / "runs" / name) for name in ("a", "b")]
-    assert [run.name for run in read_runs([*paths, tmp_path / "nothing"], [])] == ["a", "b"]
-
-
-# ---- what is missing or torn --------------------------------------------------------------------
-
-
-def test_a_torn_last_line_is_left_out(tmp_path):
-    path = write_run(tmp_path / "run", [update(0), update(1)])
-    whole = (path / "metrics.jsonl").read_text()
-    (path / "metrics.jsonl").write_text(whole[:-5])
-    run, notes = read_one(path)
-    assert run.curve("rollout/success") == {8: 0.5}
-    assert notes == ["run/metrics.jsonl: 1 of 2 lines left out"]
-    (path / "metrics.jsonl").write_bytes(whole.encode() + b"\0\0\xff\n3\n[]\n{}\n")
-    run, notes = read_one(path)
-    assert run.curve("rollout/success") == {8: 0.5, 16: 0.5}
-    assert notes == ["run/metrics.jsonl: 4 of 6 lines left out"]
-
-
-def test_none_and_not_a_number_are_gaps(tmp_path):
-    values = [None, 0.25, float("nan"), float("inf"), "0.5", 0.75]
-    path = write_run(tmp_path / "run", [update(u, value) for u, value in enumerate(values)])
-    run, notes = read_one(path)
-    assert run.curve("rollout/success") == {16: 0.25, 48: 0.75}
-    assert run.curve("kl/ref_think") == {} and notes == []
+# ---- what goes wrong -----------------------------------------------------------------------------
 
 
 def test_missing_files_get_one_line_each(tmp_path, capsys):

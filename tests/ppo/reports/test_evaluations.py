@@ -67,4 +67,4 @@ def test_an_evaluation_of_an_older_run_has_dashes(tmp_path):
 
 
 def test_markdown_table():
-    assert markdown_table(["a", "b"], [["1", "x|y"]]) == "| a | b |\n|---|---|\n| 1 | x\\|y |"
+    assert markdown_table([["a", "b"], ["1", "x|y"]]) == "| a | b |\n|---|---|\n| 1 | x\\|y |"

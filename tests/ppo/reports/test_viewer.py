@@ -173,7 +173,7 @@ def test_no_such_episode(tmp_path, capsys):
 
 def test_numbers_that_are_not_finite(tmp_path):
     run = write(tmp_path, [turn(advantages=[float("nan"), float("-inf")])])
-    [episode] = data_of(dialogue_page(run, episodes_of(read_log(run))))["episodes"]
+    [episode] = data_of(dialogue_page(run, episodes_of(read_log(run)), {}))["episodes"]
     assert episode["turns"][0]["advantages"] == [None, None]
 
 
@@ -200,7 +200,7 @@ def hostile() -> dict:
 
 
 def test_markup_stays_text_in_the_page(tmp_path):
-    text = dialogue_page(tmp_path, episodes_of([hostile()]))
+    text = dialogue_page(tmp_path, episodes_of([hostile()]), {})
     # the two scripts of the template are all that there is, and nothing ends them early
     for tag in ("<script", "</script", "<img", "<!--"):
         assert text.count(tag) == TEMPLATE.read_text().count(tag)
@@ -221,7 +221,7 @@ def test_escapes_stay_text_in_the_terminal(tmp_path, capsys, color):
 
 
 def test_the_page_asks_for_nothing_from_outside(tmp_path):
-    text = dialogue_page(tmp_path, episodes_of(LOG))
+    text = dialogue_page(tmp_path, episodes_of(LOG), {})
     assert not re.search(r"https?:|url\(|@import|\bsrc=|<link|<iframe|fetch|innerHTML|eval", text)
     assert "default-src 'none'" in text
 
@@ -359,7 +359,7 @@ const background = k => $('turns').querySelectorAll('.said span')[k].style.backg
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_in_a_browser(tmp_path):
-    text = dialogue_page(tmp_path, episodes_of([*LOG, hostile() | dict(env=2)]))
+    text = dialogue_page(tmp_path, episodes_of([*LOG, hostile() | dict(env=2)]), {})
     (tmp_path / "page.html").write_text(text.replace("</html>", DRIVE + "</html>"))
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
