@@ -27,7 +27,6 @@ from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.fit.estimate import Setting, Shape, totals
 from ppo.model.actor_critic import ActorCritic, Reference
-from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
@@ -60,9 +59,9 @@ def make_lm(vocab: int, hidden: int, n_layers: int, tied: bool):
     return lm.float().eval()
 
 
-def fill(setting: Setting, vocab: int, device: str) -> RolloutStorage:
+def fill(setting: Setting, vocab: int) -> RolloutStorage:
     """Make turns of full length, as the estimate assumes."""
-    rollouts = RolloutStorage(1, TURNS, setting.token_budget, Episodes(TURNS), device)
+    rollouts = RolloutStorage(1, TURNS, setting.token_budget)
     for n in range(TURNS):
         prompt = SimpleNamespace(ids=torch.randint(vocab, (PROMPT,)).tolist())
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
@@ -94,7 +93,7 @@ def train(lm, setting: Setting, device: str) -> None:
         entropy_coef=0.0, max_grad_norm=1.0, ppo_epoch=1, minibatch=TURNS // 2,
         generator=torch.Generator(),
     )  # fmt: skip
-    rollouts = fill(setting, lm.config.vocab_size, device)
+    rollouts = fill(setting, lm.config.vocab_size)
     rollouts.score(model, reference)
     rollouts.compute_returns(partial(dual_discount_gae, **DISCOUNTS), False)
     agent.update(rollouts)

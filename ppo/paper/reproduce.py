@@ -49,23 +49,26 @@ def make_program() -> Program:
     program = Program(
         prog="ppo.paper.reproduce",
         description="Reproduce a table or figure of the paper. Flags after -- go to main.py.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = program.add_argument
-    add("name", choices=TABLES)
-    add("--scale", choices=SCALES, default="embedded", help="which models and settings")
+    add("name", choices=TABLES, help="the table or figure")
+    add("--scale", choices=SCALES, default="embedded", help="models (default: embedded)")
     add("--dry-run", action="store_true", help="print the commands and do nothing")
-    add("--seeds", type=int, nargs="+", default=SEEDS, help="seeds of the training runs")
+    add("--seeds", type=int, nargs="+", default=SEEDS, help="of training (default: 1 2 3)")
     add("--only", nargs="+", default=[], help="run only these: names of runs, or parts of names")
-    add("--runs", type=Path, default=RUNS, help="directory of the runs")
-    add("--out", type=Path, help="directory of the page; default: docs/results, or else --runs")
+    add("--runs", type=Path, default=RUNS, help="directory of the runs (default: runs/reproduce)")
+    add(
+        "--out",
+        type=Path,
+        help="directory of the page (default: --runs, or docs/results without it)",
+    )
     return program
 
 
 def out_folder(args: argparse.Namespace) -> Path:
     """--out or its default. Only the standard runs are results of this project."""
-    default = REPOSITORY / "docs" / "results" if args.runs.resolve() == RUNS else args.runs
-    return args.out or default
+    standard = args.runs.resolve() == RUNS
+    return args.out or (REPOSITORY / "docs" / "results" if standard else args.runs)
 
 
 def extra_flags(words: list[str], runs: Path) -> dict:

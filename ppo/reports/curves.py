@@ -21,8 +21,8 @@ from ppo.reports.run_files import Group, Run, differing, group_runs, read_runs
 def main(argv: list[str] | None = None) -> int:
     program = Program(prog="ppo.reports.curves", description="Draw the learning curves of runs.")
     program.add_runs()
-    out = Path("runs/report")
-    program.add_argument("--out", type=Path, default=out, help="directory to write: %(default)s")
+    default = Path("runs/report")
+    program.add_argument("--out", type=Path, default=default, help="directory (%(default)s)")
     return program.run(lambda args: print(write_curves(args.runs, args.out)), argv)
 
 

@@ -32,13 +32,14 @@ def main(argv: list[str] | None = None) -> int:
     add = program.add_argument
     add("run", type=Path, metavar="RUN", help="directory of a run")
     add("--env", type=int, help="only this environment; without --out and --frames it is printed")
-    add("--episode", type=int, help="only the episode with this number (see the list)")
-    add("--updates", type=int, nargs=2, metavar=("FIRST", "LAST"), help="only these updates")
+    add("--episode", type=int, help="only episodes with this number in their environment")
+    span = ("FIRST", "LAST")
+    add("--updates", type=int, nargs=2, metavar=span, help="only episodes of these updates")
     add("--failures", action="store_true", help="only episodes that ended without success")
     add("--invalid", action="store_true", help="only episodes with an invalid action")
     add("--longest", action="store_true", help="show the longest episodes first")
     add("--prompts", action="store_true", help="print the prompts, too")
-    add("--color", choices=(*SCORES, "none"), help="what colours printed tokens")
+    add("--color", choices=(*SCORES, "none"), help="number that colours printed tokens")
     add("--frames", action="store_true", help="replay the episodes for a picture of each turn")
     add("--gif", action="store_true", help="write the episode --env --episode as a GIF")
     add("--out", type=Path, help="file to write (default: one in RUN)")
@@ -51,12 +52,11 @@ def view(args: argparse.Namespace) -> None:
         logged, args.env, args.episode, args.updates, args.failures, args.invalid, args.longest
     )
     if not episodes:
-        held = {}
+        numbers = {}
         for episode in logged:
-            held.setdefault(episode.env, []).append(episode.number)
-        there = "; ".join(
-            f"environment {n}: episodes {min(k)} to {max(k)}" for n, k in held.items()
-        )
+            numbers.setdefault(episode.env, []).append(episode.number)
+        spans = [f"environment {n}: episodes {k[0]} to {k[-1]}" for n, k in numbers.items()]
+        there = "; ".join(spans)
         raise ValueError(f"no episode of {args.run} is like that; it holds {there} (--log-envs)")
     if args.gif:
         write_gif(args, episodes)
