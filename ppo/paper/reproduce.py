@@ -57,11 +57,7 @@ def make_program() -> Program:
     add("--seeds", type=int, nargs="+", default=SEEDS, help="of training (default: 1 2 3)")
     add("--only", nargs="+", default=[], help="run only these: names of runs, or parts of names")
     add("--runs", type=Path, default=RUNS, help="directory of the runs (default: runs/reproduce)")
-    add(
-        "--out",
-        type=Path,
-        help="directory of the page (default: --runs, or docs/results without it)",
-    )
+    add("--out", type=Path, help="directory of the page (default: --runs or else docs/results)")
     return program
 
 

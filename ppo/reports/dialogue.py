@@ -4,10 +4,11 @@ An episode here is the part of it that the log holds. Its first turns may lie be
 warm-up), it may span several updates, and it may have no end.
 """
 
-import json
 import re
 import sys
 from pathlib import Path
+
+from ppo.reports.run_files import read_jsonl
 
 SCORES = ("advantages", "values", "kl")  # numbers per token, which can colour it
 FAILED = ("failure", "time limit", "fault")
@@ -52,19 +53,15 @@ def read_log(run: Path) -> list[dict]:
 
     ValueError: there is no log, or no turn in it
     """
-    path, records, torn = run / "trajectories.jsonl", [], []
+    path = run / "trajectories.jsonl"
     if not path.is_file():
         what = "has no trajectories.jsonl" if run.is_dir() else "is not a directory"
         raise ValueError(f"{run} {what}; RUN is the --run-dir of a run that was trained")
-    with open(path, encoding="utf-8", errors="replace") as log:
-        for number, line in enumerate(log, start=1):
-            try:  # a browser's JSON has no NaN
-                record = json.loads(line, parse_constant=lambda name: None)
-            except ValueError:
-                record = None
-            whole = isinstance(record, dict) and NEEDED <= record.keys()
-            whole = whole and isinstance(record["reward"], int | float)  # it may have been NaN
-            records.append(record) if whole else torn.append(number)
+    records, torn = [], []
+    for number, turn in enumerate(read_jsonl(path), start=1):
+        whole = turn is not None and NEEDED <= turn.keys()
+        whole = whole and isinstance(turn["reward"], int | float)  # it may have been NaN
+        records.append(turn) if whole else torn.append(number)
     if torn:
         lines = f"line {torn[0]}" if len(torn) == 1 else f"{len(torn)} lines (first: {torn[0]})"
         print(f"{path}: {lines} not whole, left out", file=sys.stderr)

@@ -84,22 +84,28 @@ def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
 def _read_rows(path: Path, needs: list[str], label: str, notes: list[str]) -> list[dict]:
     """The finite numbers of each object in a .jsonl file, where all keys in `needs` have one."""
     try:
-        lines = path.read_text(errors="replace").strip().splitlines()
+        lines = read_jsonl(path)
     except OSError as error:
         notes.append(f"{label}: {error.strerror}")
         return []
     finite = lambda value: isinstance(value, int | float) and math.isfinite(value)
-    rows = []
-    for line in lines:
-        try:
-            row = {key: value for key, value in json.loads(line).items() if finite(value)}
-        except (ValueError, AttributeError):  # not JSON, or not an object
-            continue
-        if row.keys() >= set(needs):
-            rows.append(row)
+    rows = [{k: v for k, v in line.items() if finite(v)} for line in lines if line is not None]
+    rows = [row for row in rows if row.keys() >= set(needs)]
     if len(rows) < len(lines):
         notes.append(f"{label}: {len(lines) - len(rows)} of {len(lines)} lines left out")
     return rows
+
+
+def read_jsonl(path: Path) -> list[dict | None]:
+    """The objects of a .jsonl file, None for a line without one. NaN and Infinity become None."""
+    lines = []
+    for line in path.read_text(encoding="utf-8", errors="replace").strip().splitlines():
+        try:
+            value = json.loads(line, parse_constant=lambda name: None)
+        except ValueError:
+            value = None
+        lines.append(value if isinstance(value, dict) else None)
+    return lines
 
 
 def group_runs(runs: list[Run]) -> list[Group]:

@@ -1,4 +1,4 @@
-"""The zero-shot check: what a model says before it is trained, with `--eval-only`.
+"""The zero-shot check of `--eval-only`: what a model says before it is trained.
 
 The evaluation panel adds every turn to a `Transcript`; `write_check` turns it into zero_shot.json
 and zero_shot.md. Three figures measure how diverse the reasoning is. They compare thoughts as
@@ -155,10 +155,9 @@ def check_summary(figures: dict, title: str) -> str:
         f"self-similarity {form(figures['self_similarity'])}",
         "- actions that were executed: " + ", ".join(f"`{code(a)}` {k:.3f}" for a, k in most),
     ]
-    lines += [
-        f"- {kind}: {row['count']} of {figures[row['of']]} {row['of']} ({row['share']:.3f})"
-        for kind, row in figures["failures"].items()
-    ]
+    for kind, row in figures["failures"].items():
+        share = f"{row['count']} of {figures[row['of']]} {row['of']} ({row['share']:.3f})"
+        lines.append(f"- {kind}: {share}")
     return "\n".join(lines)
 
 
