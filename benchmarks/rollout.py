@@ -25,7 +25,8 @@ import torch
 import memory
 from arguments import TINY
 from benchmarks.large import SHAPES, build
-from envs.pool.vec_env import EpisodeSeeds, VecEnv
+from envs.pool.seeds import training_seeds
+from envs.pool.vec_env import VecEnv
 from main import collect
 from memory.chat import make_render
 from ppo.engines.lockstep import TransformersEngine, sample
@@ -169,7 +170,7 @@ class SlowEnvs:
     """Environments of about `median` seconds, as if each had its process; `together` or not."""
 
     def __init__(self, n_env: int, seed: int, median: float, together: bool):
-        self.envs = VecEnv(Story, [EpisodeSeeds(seed, 0, i) for i in range(n_env)])
+        self.envs = VecEnv(Story, training_seeds(seed, range(n_env)))
         self.seed, self.median, self.together = seed, median, together
         self.n_env, self.place = n_env, self.envs.place
         self.count, self.answers = [0] * n_env, {}  # i -> (when it is due, Step)

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import gymnasium
-import numpy as np
 from gymnasium.spaces import Discrete, Text
 
 TEXT = Text(1000)
@@ -35,6 +34,8 @@ class Dice(gymnasium.Env):
             sys.exit("enough")
         if "exit" in response:
             os._exit(7)
+        if "nap" in response:
+            time.sleep(2.5)
         if "sleep" in response:
             time.sleep(10**6)
         if "spin" in response:  # for years, in C
@@ -49,9 +50,6 @@ class Dice(gymnasium.Env):
             info["metrics"] = {"turns": float(self.steps)}
         reward = float("nan") if response == "nan" else 0.5
         return text, reward, terminated, truncated, info
-
-    def render(self):
-        return np.full((2, 2, 3), self.steps, dtype=np.uint8)
 
     def _text(self):
         roll = self.np_random.integers(10**6)

@@ -20,7 +20,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import main
 from arguments import TINY, get_args
 from envs import make_env
-from envs.pool.vec_env import EpisodeSeeds, VecEnv
+from envs.pool.seeds import EpisodeSeeds, training_seeds
+from envs.pool.vec_env import VecEnv
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
@@ -160,7 +161,7 @@ def test_trajectories_jsonl(run):
         (0, 3), (0, 4), (0, 3), (0, 4), (1, 1), (1, 2)]  # fmt: skip
     seed = json.loads((run / "args.json").read_text())["args"]["seed"]
     for turn in turns:
-        seeds = itertools.islice(EpisodeSeeds(seed, 0, turn["env"]), turn["episode"], None)
+        seeds = itertools.islice(EpisodeSeeds(seed, turn["env"]), turn["episode"], None)
         assert turn["seed"] == next(seeds)
         assert turn["fault"] == "" and 0 <= turn["action_at"] <= len(turn["response"])
     # memory length 1: an episode's first prompt shows no history, its second one turn
@@ -321,7 +322,7 @@ def render(messages):
 @pytest.mark.parametrize("seed", range(3))
 def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed):
     N, E = 4, 3
-    envs = VecEnv(partial(make_env, "toy"), [EpisodeSeeds(seed, 0, i) for i in range(N)])
+    envs = VecEnv(partial(make_env, "toy"), training_seeds(seed, range(N)))
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
@@ -351,7 +352,7 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
 
 def test_collect_fills_a_batch_with_environments_that_fail():
     N, E = 3, 4
-    envs = VecEnv(Flaky, [EpisodeSeeds(0, 0, i) for i in range(N)], max_faults=1)
+    envs = VecEnv(Flaky, training_seeds(0, range(N)), max_faults=1)
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)

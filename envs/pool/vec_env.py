@@ -1,64 +1,102 @@
-"""A pool of environments: send a response to one, poll for those that have answered.
+"""A pool of environments: send a response to one of them, poll for those that have answered.
 
-With `workers=0` everything runs in this process. With K workers the environments are dealt round
-robin to K processes, and a slow one delays only those in its own worker; the Steps are the same.
-An episode that ended is followed at once by the next one (`Step.first`). An environment that
-fails, hangs or takes its worker with it loses its episode (`Step.fault`); the others in that worker
-are brought back. Only too many faults end the run, with one `EnvError`.
+With `workers=0` all environments run in this process. With K workers they are dealt round robin to
+K processes. A slow environment delays only the others of its worker, and the Steps are the same.
+After an episode the next one begins at once (`Step.first`). An environment that fails, hangs or
+kills its worker loses its episode (`Step.fault`). The other environments of that worker replay
+theirs before their next turn: equal seeds and equal responses lead to the same place.
 """
 
 import itertools
 import multiprocessing.connection
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 
-import numpy as np
-
-from envs.pool.seat import FaultLog, Lost, Seat
-from envs.pool.slot import EnvError, Fault, Slot, name_of
+from envs import make_env
+from envs.actions import split
+from envs.pool.seat import EnvError, Fault, Seat, name_of
 from envs.pool.worker import START, Worker
 from envs.text_env import Observation, Step
 
-
-@dataclass(frozen=True)
-class EpisodeSeeds:
-    """Training: endless even seeds of environment `i` on rank `rank`."""
-
-    seed: int
-    rank: int
-    i: int
-
-    def __iter__(self) -> Iterator[int]:
-        for j in itertools.count():
-            draw = np.random.SeedSequence([self.seed, self.rank, self.i, j]).generate_state(1)[0]
-            yield int(draw) >> 2 << 1  # even and < 2**31
+MAX_FAULTS = 0.1  # share of the episodes begun that may fail
+FEW = 20  # the share is taken of at least this many episodes: of fewer it says little
+FALSE_STARTS = 3  # this many in a row end the run
+BUSY = "an environment is still busy with a turn"
+ELSEWHERE = "its responses, played again, led elsewhere: it is not deterministic"
 
 
-@dataclass(frozen=True)
-class PanelSeeds:
-    """Evaluation: episode k of the panel has the odd seed 2 k + 1, whoever plays it.
+def make_envs(args, seeds: list[Iterable[int]]) -> "VecEnv":
+    """The environments of the command line, one for each item of `seeds`."""
+    options = dict(format_penalty=args.format_penalty, max_episode_steps=args.max_episode_steps)
+    make = partial(make_env, args.env_name, **options)
+    return VecEnv(make, seeds, args.env_workers, args.env_timeout)
 
-    Environment `i` of `n_env` plays the episodes i, i + n_env, ... below `episodes`.
+
+class Place:
+    """Where one environment is in its `seeds`, and what brings it back if it is lost.
+
+    seed, following: seeds of this episode and the next; None if there is none or it is unknown
+    responses: all of the episode, including the one of a turn under way
+    taken: number of them whose Steps are known
+    seen: number of them that the environment itself has seen; None if it must be reset first
+    first, observation: the first and the last observation of the episode
+    steps: Steps of the last replay, or of the last turn
+    ended: Step that ended the last episode, held back until this one has begun
+    false_starts: number of episodes in a row that failed in the reset or the first turn
     """
 
-    i: int
-    n_env: int
-    episodes: int
+    def __init__(self, seeds: Iterable[int], episode: int, responses: list[str]):
+        shared = iter(seeds) is seeds  # looking ahead would take the seed from the others
+        self.ahead = iter(()) if shared else itertools.islice(seeds, episode + 1, None)
+        self.seeds = itertools.islice(seeds, episode, None)
+        self.false_starts = 0
+        self.begin(episode, responses, ended=None)
 
-    def __iter__(self) -> Iterator[int]:
-        return (2 * k + 1 for k in range(self.i, self.episodes, self.n_env))
+    def begin(self, episode: int, responses: list[str], ended: Step | None) -> None:
+        self.seed, self.following = next(self.seeds, None), next(self.ahead, None)
+        self.episode, self.responses, self.taken = episode, list(responses), len(responses)
+        self.seen, self.first, self.steps, self.observation = None, None, [], None
+        self.ended = ended
+
+    def record(self, answer: Observation | Step) -> bool:
+        """Note what a reset or a step brought; False if a replay has led to another place."""
+        if isinstance(answer, Observation):
+            self.seen, self.first, self.steps, now = 0, answer, [], answer
+        else:
+            self.seen, now = self.seen + 1, answer.observation
+            self.steps.append(self.numbered(answer, self.seen))
+        if self.seen == self.taken:
+            if any(step.done for step in self.steps) or self.observation not in (None, now):
+                return False
+            self.observation = now
+        elif self.seen > self.taken:  # a new turn; before, while seen < taken, it is a replay
+            self.taken, self.steps, self.observation = self.seen, self.steps[-1:], now
+            self.false_starts = 0
+        return True
+
+    def cut(self, fault: str) -> Step:
+        """The Step of a turn in which the environment failed: it does nothing but end."""
+        response = self.responses[-1]
+        said = dict(response=response, said=response, action="", action_at=split(response))
+        ends = dict(valid=True, reward=0.0, terminated=False, truncated=True, success=False)
+        step = Step(**said, **ends, observation=self.observation, fault=fault)
+        return self.numbered(step, len(self.responses))
+
+    def numbered(self, step: Step, number: int) -> Step:
+        """Add what is needed to play the turn again."""
+        return replace(step, episode=self.episode, seed=self.seed, number=number)
 
 
 class VecEnv:
-    """N environments from `make()`; environment i resets with its next seed of `seeds[i]`, which
-    may be an iterator that several of them take turns from.
+    """N environments from `make()`. Environment i resets with the next seed of `seeds[i]`.
 
-    workers: processes, for which `make` is pickled: functools.partial of an importable function
+    seeds: one iterable per environment; several may share an iterator and take turns from it
+    workers: number of processes, for which `make` is pickled (a functools.partial, no lambda)
     timeout: seconds that an environment in a worker has for a reset or a turn
     max_faults: share of the episodes begun that may fail; fewer than 20 count as 20
-    faults: what went wrong, one dict each; the caller may write it down and clear the list
+    faults: one dict for each failure; the caller may write them down and clear the list
     """
 
     def __init__(
@@ -67,54 +105,63 @@ class VecEnv:
         seeds: list[Iterable[int]],
         workers: int = 0,
         timeout: float = 300.0,
-        max_faults: float = 0.1,
+        max_faults: float = MAX_FAULTS,
     ):
-        self.n_env, self.seeds = len(seeds), seeds
-        self.log = FaultLog(name_of(make), max_faults)
-        self.faults = self.log.entries
-        self.seats: list[Seat] = []
-        self.asked: dict[int, Generator] = {}  # of a Seat: it waits for an answer of its i
-        self.inbox: deque = deque()  # (i, answer) for them
-        self.results: dict = {}  # what they returned, to be handed out
-        self.slots = [Slot(make) for _ in range(self.n_env)] if workers == 0 else []
+        self.n_env, self.seeds, self.name = len(seeds), seeds, name_of(make)
+        self.max_faults, self.begun, self.failed = max_faults, 0, 0
+        self.faults: list[dict] = []
+        self.places: list[Place] = []
+        self.asked: set[int] = set()  # environments that have not answered yet
+        self.inbox: list[tuple] = []  # (i, answer)
+        self.results: dict[int, Step] = {}  # for the next `poll`
+        self.seats = [Seat(make) for _ in range(self.n_env)] if workers == 0 else []
         self.workers = [
             Worker(make, list(range(k, self.n_env, workers)), timeout)
             for k in range(min(workers, self.n_env))
         ]
 
     def reset(self) -> list[Observation | None]:
-        """Begin everywhere; None for an environment that has no episode to play."""
-        return [first for first, _ in self.resume([{"episode": 0, "responses": []}] * self.n_env)]
+        """Begin everywhere. An environment without an episode to play has None."""
+        return [first for first, _ in self.resume(None)]
 
-    def resume(self, state: list[dict]) -> list[tuple[Observation | None, list[Step]]]:
-        """In the place of `reset`: go where `state_dict()` was, by playing its responses again.
+    def resume(self, state: list[dict] | None) -> list[tuple[Observation | None, list[Step]]]:
+        """Go where `state_dict()` was by playing its responses again; None: begin everywhere.
 
         Returns the first observation of each episode and the Steps since. An environment that
-        cannot be brought back begins its next episode: without Steps, and with a fault.
+        cannot be brought back begins its next episode: it has a fault and no Steps.
         """
+        if state is None:
+            state = [{"episode": 0, "responses": []}] * self.n_env
         assert len(state) == self.n_env, f"a state of {len(state)} for {self.n_env} environments"
-        self.seats = [Seat(i, self.seeds[i], self.log, **was) for i, was in enumerate(state)]
-        for seat in self.seats:
-            self._start(seat.i, seat.rejoin())
-        return [self._result(i) for i in range(self.n_env)]
+        assert not self.asked and not self.results, BUSY
+        self.places = [Place(seeds, **was) for seeds, was in zip(self.seeds, state, strict=True)]
+        for i, place in enumerate(self.places):
+            if place.seed is not None:
+                self._proceed(i)
+        while self.asked:
+            self._receive(wait=True)
+        return [(place.first, list(place.steps)) for place in self.places]
 
     def state_dict(self) -> list[dict]:
-        """Where every environment is, as JSON: the number of its episode, the responses in it."""
-        assert not self.asked and not self.results, "an environment is still busy with a turn"
-        return [{"episode": s.episode, "responses": list(s.responses)} for s in self.seats]
+        """Where every environment is, as JSON: its episode's number and the responses in it."""
+        assert not self.asked and not self.results, BUSY
+        return [{"episode": p.episode, "responses": list(p.responses)} for p in self.places]
 
     def send(self, i: int, response: str) -> None:
-        """Let environment i take a turn; `poll` has what came of it.
+        """Let environment i take a turn; `poll` returns its Step.
 
-        After a Step with `done` and without `first` its seeds are used up: send nothing more.
+        A Step with `done` and without `first` used up the seeds: nothing may be sent after it.
         """
-        assert self.seats[i].seed is not None, f"environment {i} has no episode to play"
-        self._start(i, self.seats[i].turn(response))
+        assert self.places[i].seed is not None, f"environment {i} has no episode to play"
+        busy = i in self.asked or i in self.results
+        assert not busy, f"environment {i} is still busy with a turn"
+        self.places[i].responses.append(response)
+        self._proceed(i)
 
     def poll(self, wait: bool = True) -> list[tuple[int, Step]]:
-        """The completed turns in order of i; with `wait` at least one, if any was sent.
+        """The completed turns in order of i. With `wait` at least one, if any was sent.
 
-        EnvError: the environments fail too often.
+        Raises EnvError if the environments fail too often.
         """
         while self._receive(wait=False):
             pass
@@ -123,62 +170,95 @@ class VecEnv:
         return [(i, self.results.pop(i)) for i in sorted(self.results)]
 
     def place(self, i: int) -> tuple[int, int]:
-        """Where environment i is: the seed of its episode, the turns that it took in it."""
-        return self.seats[i].seed, len(self.seats[i].responses)
-
-    def render(self, i: int) -> np.ndarray:
-        """A picture of environment i, which must not be busy with a turn. Fault: it has none."""
-        self._start(i, self.seats[i].ask("render"))
-        return self._result(i)
+        """Where environment i is: its episode's seed and the number of turns taken in it."""
+        return self.places[i].seed, self.places[i].taken
 
     def close(self) -> None:
         """End the environments and processes; safe to call twice and after an EnvError."""
-        for slot in self.slots:
-            slot.close()
+        for seat in self.seats:
+            seat.close()
         for worker in self.workers:
-            worker.dismiss()
+            worker.stop()
         deadline = time.monotonic() + 5
         for worker in self.workers:
-            worker.await_end(deadline)
-        self.slots, self.workers = [], []
+            worker.join(deadline)
+        self.seats, self.workers = [], []
 
-    def _start(self, i: int, task: Generator) -> None:
-        busy = i in self.asked or i in self.results
-        assert not busy, f"environment {i} is still busy with a turn"
-        self.asked[i] = task
-        self._advance(i, None)
-
-    def _result(self, i: int):
-        while i not in self.results:
-            self._receive(wait=True)
-        return self.results.pop(i)
-
-    def _advance(self, i: int, answer) -> None:
-        """Hand an answer to the task that waits for it, and pass on what that asks next."""
-        task = self.asked.pop(i)
-        try:
-            raised = isinstance(answer, (Fault, Lost))
-            request = task.throw(answer) if raised else task.send(answer)
-        except StopIteration as end:
-            self.results[i] = end.value
-            return
-        self.asked[i] = task
-        if self.slots:
-            self.inbox.append((i, self.slots[i].call(*request)))
+    def _proceed(self, i: int) -> None:
+        place = self.places[i]
+        if place.seen is None:
+            self._ask(i, "reset", place.seed, place.following)
         else:
-            self.workers[i % len(self.workers)].ask(i, *request)
+            self._ask(i, "step", place.responses[place.seen])
+
+    def _answered(self, i: int, answer: Observation | Step | Fault) -> None:
+        self.asked.remove(i)
+        place = self.places[i]
+        in_turn = place.taken < len(place.responses)
+        if isinstance(answer, Fault):
+            self._failed(i, answer)
+        elif not place.record(answer):
+            self._failed(i, Fault(ELSEWHERE))
+        elif place.seen < len(place.responses):  # in a replay, or between it and a turn
+            self._proceed(i)
+        elif not in_turn:  # the episode has begun, or `resume` has come to its place
+            self.begun += 1
+            if place.ended is not None:
+                self.results[i] = replace(place.ended, first=place.first)
+        elif place.steps[-1].done:
+            self._next_episode(i, ended=place.steps[-1])
+        else:
+            self.results[i] = place.steps[-1]
+
+    def _next_episode(self, i: int, ended: Step | None) -> None:
+        place = self.places[i]
+        place.begin(place.episode + 1, [], ended)
+        if place.seed is not None:
+            self._proceed(i)
+        elif ended is not None:
+            self.results[i] = ended
+
+    def _failed(self, i: int, fault: Fault) -> None:
+        """Count and log a lost episode and begin the next one; EnvError if it is one too many."""
+        place = self.places[i]
+        number, in_turn = len(place.responses), place.taken < len(place.responses)
+        line = self._log(i, place.seed, number, fault)
+        detail = f"{line}\n{fault.traceback}".rstrip()
+        self.failed += 1
+        place.false_starts = place.false_starts + 1 if number <= 1 else 0
+        if number == 0 and self.begun == 0:  # nothing has worked yet: probably a user's mistake
+            raise EnvError(detail)
+        if place.false_starts == FALSE_STARTS:
+            raise EnvError(f"{FALSE_STARTS} episodes in a row failed at their start: {detail}")
+        if self.failed > self.max_faults * max(self.begun, FEW):
+            raise EnvError(f"{self.failed} of {self.begun} episodes failed: {detail}")
+        self._next_episode(i, ended=place.cut(line) if in_turn else place.ended)
+        if place.seed is None and place.ended is None:  # `resume` has nothing to return
+            raise EnvError(detail)
+
+    def _log(self, i: int | None, seed: int | None, step: int | None, fault: Fault) -> str:
+        entry = dict(env=i, name=self.name, seed=seed, step=step, error=fault.error)
+        self.faults.append(entry | dict(traceback=fault.traceback))
+        return f"environment {i} ({self.name}), seed {seed}, step {step}: {fault.error}"
+
+    def _ask(self, i: int, method: str, *args) -> None:
+        self.asked.add(i)
+        if self.seats:
+            self.inbox.append((i, self.seats[i].call(method, *args)))
+        else:
+            self.workers[i % len(self.workers)].ask(i, method, *args)
 
     def _receive(self, wait: bool) -> bool:
-        """Hand on the answers that are there; was there any?"""
+        """Process the answers that have come; returns whether there were any."""
         if not self.inbox:
             self._listen(wait)
-        any_answer = bool(self.inbox)
-        while self.inbox:
-            self._advance(*self.inbox.popleft())
-        return any_answer
+        answers, self.inbox = self.inbox, []
+        for i, answer in answers:
+            self._answered(i, answer)
+        return bool(answers)
 
     def _listen(self, wait: bool) -> None:
-        """Take an answer from each worker that has one, kill those that hang."""
+        """Take one answer from each worker that has one, and kill the workers that hang."""
         seconds = min((worker.left for worker in self.workers), default=0) if wait else 0
         pipes = [worker.connection for worker in self.workers]
         ready = multiprocessing.connection.wait(pipes, min(max(seconds, 0), 60))
@@ -191,26 +271,26 @@ class VecEnv:
     def _take(self, worker: Worker) -> None:
         try:
             i, answer = worker.receive()
-        except (EOFError, OSError):  # all that it said before has been handed on
-            self._restart(worker)
-            return
+        except (EOFError, OSError):  # it died, and everything that it said before was received
+            return self._restart(worker)
         if i != START:
             self.inbox.append((i, answer))
         elif answer is not None:
             raise answer
 
     def _restart(self, worker: Worker) -> None:
-        """A worker died: the fault of the environment that it was at, and of no other."""
-        fault, asked = worker.obituary(), list(worker.asked)
+        """Replace a dead worker: only the environment that it was busy with is at fault."""
+        fault, asked = worker.fault(), list(worker.asked)
         if worker.starting:
-            envs = f"environments {worker.owned} ({self.log.name})"
+            envs = f"environments {worker.owned} ({self.name})"
             raise EnvError(f"{envs} were not made: {fault.error}")
         guilty, innocent = asked[:1], asked[1:] + worker.unsent
         if not guilty:  # it died between two turns
-            self.log.add(None, None, None, fault)
-        for i in worker.owned:
-            self.seats[i].live = False
-        self.inbox += [(i, fault) for i in guilty]
-        self.inbox += [(i, Lost()) for i in innocent]
-        worker.bury()
+            self._log(None, None, None, fault)
+        worker.discard()
         worker.start()
+        for i in worker.owned:
+            self.places[i].seen = None
+        for i in innocent:
+            self._proceed(i)
+        self.inbox += [(i, fault) for i in guilty]

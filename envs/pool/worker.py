@@ -1,8 +1,7 @@
 """A process in which several environments live.
 
-What fails in an environment is an answer like any other; the process lives on. It ends on request
-and with its parent, even while an environment hangs. Who is to blame when it dies, and what becomes
-of the others then, is decided in `envs.pool.vec_env`.
+An environment's failure is an answer like any other. The process ends on request and with its
+parent, even while an environment hangs. `envs.pool.vec_env` decides what follows if it dies early.
 """
 
 import contextlib
@@ -22,19 +21,19 @@ from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from envs.pool.slot import EnvError, Fault, Slot, name_of
+from envs.pool.seat import EnvError, Fault, Seat, name_of
 
-START = -1  # in the place of an environment: a worker's first answer, that all of them are made
-START_SECONDS = 300  # that a process has for it, however short the timeout: imports may be slow
+START = -1  # stands for an environment's index in a worker's first answer: all of them are made
+START_SECONDS = 300  # minimum time for that answer, because imports may be slow
 SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
 class Worker:
-    """The parent's end of a process with the environments `owned`; it answers in order.
+    """The parent's end of a process with the environments `owned`. Answers come in order.
 
     timeout: seconds for one answer
-    asked: whose requests it has not answered yet; START before all others
-    unsent: whose requests it did not live to see
+    asked: environments whose answers are still to come, in order; START before all others
+    unsent: environments whose requests came too late for the process to read
     """
 
     def __init__(self, make: Callable, owned: list[int], timeout: float):
@@ -42,7 +41,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        self.asked, self.unsent, self.late = deque([START]), [], False
+        self.asked, self.unsent, self.hung = deque([START]), [], False
         self.connection, self.process = _spawn(self.make, self.owned)
         self.since = time.monotonic()  # when it began with the first of `asked`
 
@@ -50,7 +49,7 @@ class Worker:
         room = select.poll()
         room.register(self.connection, select.POLLOUT)
         if not room.poll(1000 * min(max(self.left, 0), self.timeout, 10**6)):
-            self.kill()  # what hangs in C code stops the thread that empties the pipe as well
+            self.kill()  # C code that hangs also stops the thread that empties the pipe
         try:
             self.connection.send((i, method, args))
         except OSError:
@@ -61,7 +60,7 @@ class Worker:
         self.asked.append(i)
 
     def receive(self):
-        """The next answer, (i, answer). EOFError, OSError: it died."""
+        """The next answer, (i, answer). Raises EOFError or OSError if the process has died."""
         i, answer = self.connection.recv()
         assert i == self.asked[0], f"environment {i} answered before {self.asked[0]}"
         self.asked.popleft()
@@ -74,51 +73,50 @@ class Worker:
 
     @property
     def limit(self) -> float:
-        """Seconds for the answer that it is at."""
         return max(self.timeout, START_SECONDS) if self.starting else self.timeout
 
     @property
     def left(self) -> float:
-        """Seconds until it counts as hanging."""
+        """Seconds until the process counts as hanging."""
         return self.since + self.limit - time.monotonic() if self.asked else math.inf
 
     def kill(self) -> None:
-        """It hangs. What it said before is still in the pipe, and then the pipe's end."""
-        self.late = True
+        """Kill a process that hangs. Its earlier answers are still in the pipe, before its end."""
+        self.hung = True
         self.process.kill()
 
-    def obituary(self) -> Fault:
-        """Why it ended."""
+    def fault(self) -> Fault:
+        """Why the process ended."""
         self.process.join(timeout=5)
-        if self.late:
+        if self.hung:
             return Fault(f"no answer within {self.limit:g} s, its worker was killed")
         return Fault(f"its worker died with exit code {self.process.exitcode}")
 
-    def bury(self) -> None:
-        """Let nothing be left of the process."""
+    def discard(self) -> None:
         self.process.kill()
         self.process.join(timeout=5)
         self.connection.close()
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
+        """Ask the process to close its environments and end."""
         with contextlib.suppress(OSError):  # it has ended already
             self.connection.send(None)
 
-    def await_end(self, deadline: float) -> None:
-        """Let it close its environments until then, a time of time.monotonic; kill what is left."""
+    def join(self, deadline: float) -> None:
+        """Wait until the process ends or time.monotonic() reaches `deadline`, then discard it."""
         with contextlib.suppress(EOFError, OSError):
             while self.connection.poll(max(0, deadline - time.monotonic())):
-                self.connection.recv()  # a last answer may stand in its way
+                self.connection.recv()  # an answer that nobody reads may block it
         if time.monotonic() < deadline:
             self.process.join(timeout=1)
-        self.bury()
+        self.discard()
 
 
 def _spawn(make: Callable, owned: list[int]):
     """Start a process; returns (connection, process).
 
-    It makes its environments and says (START, None), or sends the exception and ends. Then it
-    takes (i, method of Slot, arguments) and answers (i, result). None ends it.
+    It makes its environments and sends (START, None), or (START, exception) before it ends. Then it
+    takes (i, method of Seat, arguments) and answers (i, result) until it gets None.
     """
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
@@ -130,57 +128,54 @@ def _spawn(make: Callable, owned: list[int]):
         process.start()
     finally:
         sys.modules["__main__"] = main
-    there.close()  # now the death of the worker is the end of the pipe
+    there.close()  # now the pipe ends when the worker dies
     return here, process
 
 
 def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     _die_with(parent)
     inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
     try:
-        slots = {i: Slot(make) for i in owned}
-    except ValueError as error:  # a user's mistake, said in one line
+        seats = {i: Seat(make) for i in owned}
+    except ValueError as error:  # a user's mistake: its one line says everything
         return connection.send((START, ValueError(str(error))))
     except Exception as error:
         message = f"{name_of(make)}: {error!r}\n{traceback.format_exc()}"
         return connection.send((START, EnvError(message)))
     connection.send((START, None))
-    while (request := _next(inbox, slots)) is not None:
+    while (request := _next(inbox, seats)) is not None:
         i, method, args = request
-        connection.send((i, slots[i].call(method, *args)))
-    for slot in slots.values():
-        slot.close()
+        connection.send((i, seats[i].call(method, *args)))
+    for seat in seats.values():
+        seat.close()
 
 
-def _next(inbox: queue.SimpleQueue, slots: dict[int, Slot]):
-    """The next request; until it comes, environments prepare their next episodes."""
-    for slot in slots.values():
+def _next(inbox: queue.SimpleQueue, seats: dict[int, Seat]):
+    """The next request. Until it comes, environments prepare their next episodes."""
+    for seat in seats.values():
         if not inbox.empty():
             break
-        slot.prepare()
+        seat.prepare()
     return inbox.get()
 
 
 def _die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent is gone.
-
-    The thread that reads the pipe notices it too, but not while an environment hangs in C code.
-    """
-    if sys.platform == "linux":
+    """Make the kernel kill this process when its parent dies."""
+    if sys.platform == "linux":  # `_read` sees it too, but not while an environment hangs in C code
         ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() != parent:  # it was gone before
+        if os.getppid() != parent:  # the parent died before the call
             os._exit(0)
 
 
 def _read(connection: Connection, inbox: queue.SimpleQueue) -> None:
-    """A thread that empties the pipe: a busy environment must not block the parent's send."""
+    """A thread that empties the pipe, so that a busy environment does not block the parent."""
     while True:
         try:
             message = connection.recv()
         except (EOFError, OSError):
-            os._exit(0)  # the parent is gone; a hanging environment must not outlive it
+            os._exit(0)  # the parent is gone; an environment that hangs must not outlive it
         inbox.put(message)
         if message is None:
             return

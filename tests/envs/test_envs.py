@@ -8,7 +8,7 @@ import pytest
 
 import envs
 from envs.foreign import choose
-from envs.pool.vec_env import EpisodeSeeds
+from envs.pool.seeds import training_seeds
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_foreign_in_the_working_directory(workers, pool, tmp_path, monkeypatch):
     (tmp_path / "my_env_of_the_test.py").write_text(MY_ENV)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     name = "my_env_of_the_test:Door-v0"
-    vec_env = pool(partial(envs.make_env, name), [EpisodeSeeds(0, 0, 0)], workers)
+    vec_env = pool(partial(envs.make_env, name), training_seeds(0, range(1)), workers)
     assert vec_env.reset()[0].text == "The door is shut."
     vec_env.send(0, "THINK: hello\nACTION: knock")
     ((_, step),) = vec_env.poll()

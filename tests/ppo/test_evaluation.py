@@ -7,7 +7,8 @@ from conftest import FakePrompt, FakeStep
 from small_envs import Dice, Picky
 
 from envs import make_env
-from envs.pool.vec_env import EpisodeSeeds, PanelSeeds, VecEnv
+from envs.pool.seeds import panel_seeds, training_seeds
+from envs.pool.vec_env import VecEnv
 from envs.toy import Toy
 from main import collect
 from memory.window import WindowMemory
@@ -51,8 +52,7 @@ def test_a_panel_is_full_when_no_environment_has_another_episode():
 
 
 def test_who_is_free_plays_the_next_episode():
-    queue = iter(PanelSeeds(0, 1, 5))
-    envs = VecEnv(Dice, [queue] * 2)
+    envs = VecEnv(Dice, panel_seeds(5, 2, range(2)))
     assert [first.text.split()[1] for first in envs.reset()] == ["1", "3"]
     ended = []
     for _ in range(3):  # environment 0 ends its episodes, 1 is slow with its first one
@@ -114,8 +114,7 @@ class OneWord:
 
 
 def play_panel(make, episodes: int, n_env: int) -> Panel:
-    queue = iter(PanelSeeds(0, 1, episodes))
-    envs = VecEnv(make, [queue] * n_env)
+    envs = VecEnv(make, panel_seeds(episodes, n_env, range(n_env)))
     memories = [WindowMemory(0) for _ in range(n_env)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
@@ -146,9 +145,9 @@ def test_the_panel_is_the_same_whoever_plays_it():
 
 
 def test_panel_seeds_are_no_training_seeds():
-    panel = {seed for i in range(4) for seed in PanelSeeds(i, 4, 1000)}
+    panel = set(panel_seeds(1000, 4, range(4))[0])
     assert panel == {2 * k + 1 for k in range(1000)}
     for seed in range(5):
-        for i in range(8):
-            training = zip(range(200), EpisodeSeeds(seed, rank=0, i=i))  # noqa: B905
+        for seeds in training_seeds(seed, range(8)):
+            training = zip(range(200), seeds)  # noqa: B905
             assert all(drawn % 2 == 0 for _, drawn in training)

@@ -12,15 +12,15 @@ import pytest
 from small_envs import Dice, Moody, Picky
 
 from envs import family_class, make_env
-from envs.pool.slot import EnvError
-from envs.pool.vec_env import EpisodeSeeds, PanelSeeds
+from envs.pool.seat import EnvError
+from envs.pool.seeds import training_seeds
 
 BOTH = pytest.mark.parametrize("workers", [0, 2])
 N = 4
 
 
 def seeds(n_env=N):
-    return [EpisodeSeeds(0, 0, i) for i in range(n_env)]
+    return training_seeds(0, range(n_env))
 
 
 def turn(vec_env, sent: dict[int, str]) -> dict:
@@ -74,8 +74,8 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_ended(pool, name, worker
 
 @BOTH
 def test_a_panel_is_resumed(pool, workers):
-    # environment 0 plays episodes 0 and 3, 1 and 2 one each; then 1 has none left
-    deal = [PanelSeeds(i, 3, 4) for i in range(3)]
+    # environment 0 plays the seeds 1 and 7, 1 and 2 play one each; then 1 has none left
+    deal = [[1, 7], [3], [5]]
     whole = pool(Dice, deal, workers)
     whole.reset()
     turn(whole, {0: "end", 1: "end", 2: "a"})
@@ -87,6 +87,29 @@ def test_a_panel_is_resumed(pool, workers):
     assert [step.response for step in after] == ["a"]
     assert resumed.state_dict() == state
     assert turn(resumed, {0: "x", 2: "y"}) == turn(whole, {0: "x", 2: "y"})
+
+
+def test_each_turn_that_is_played_again_has_the_time_of_a_turn(pool):
+    # two naps of 2.5 s are longer than the 4 s for one answer
+    vec_env = pool(Dice, seeds(1), 1, timeout=4)
+    [(_, steps)] = vec_env.resume([{"episode": 0, "responses": ["nap", "nap"]}])
+    assert [step.number for step in steps] == [1, 2] and not vec_env.faults
+
+
+@BOTH
+def test_what_resume_returned_stays_as_it_was(pool, workers):
+    vec_env = pool(Dice, seeds(1), workers)
+    [(_, steps)] = vec_env.resume([{"episode": 1, "responses": ["a"]}])
+    assert turn(vec_env, {0: "b"})[0].number == 2
+    assert [step.response for step in steps] == ["a"]
+
+
+@BOTH
+def test_a_resumed_pool_without_an_episode_left_is_an_error(pool, workers):
+    # Moody ignores its seed, so its only episode cannot be brought back
+    message = r"^environment 0 \(Moody\), seed 5, step 2: .*not deterministic"
+    with pytest.raises(EnvError, match=message):
+        pool(Moody, [[5]], workers).resume([{"episode": 0, "responses": ["a", "end"]}])
 
 
 def test_a_state_is_of_no_turn_under_way(pool):
@@ -189,7 +212,8 @@ def test_a_worker_that_dies_between_two_turns_costs_none(pool):
         vec_env.workers[k % 2].process.join()
         if k == 1:
             assert vec_env.poll(wait=False) == []  # it is noticed here, or with the next send
-    assert vec_env.render(1).max() == calm.render(1).max()
+    last = {0: "end"}  # its worker was the last to die
+    assert turn(vec_env, last) == turn(calm, last)
     assert {fault["env"] for fault in vec_env.faults} == {None}
     assert vec_env.faults[0]["error"] == "its worker died with exit code -9"
 

@@ -8,15 +8,15 @@ import sys
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from small_envs import Dice, broken
 
 from envs import make_env
-from envs.pool.slot import Slot
-from envs.pool.vec_env import EpisodeSeeds, PanelSeeds
+from envs.pool.seat import Seat
+from envs.pool.seeds import EpisodeSeeds, panel_seeds, training_seeds
+from envs.pool.vec_env import MAX_FAULTS, make_envs
 from envs.pool.worker import _next
 
 PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("workers", [0, 2])
 
 
 def start(pool, n_env, workers, make=Dice):
-    vec_env = pool(make, [EpisodeSeeds(0, 0, i) for i in range(n_env)], workers)
+    vec_env = pool(make, training_seeds(0, range(n_env)), workers)
     return vec_env, vec_env.reset()
 
 
@@ -50,19 +50,23 @@ def test_a_worker_without_requests_prepares_the_next_episodes():
             prepared.append(seed)
             inbox.put("request")  # it comes while the first environment prepares
 
-    slots = {0: Slot(Env), 1: Slot(Env)}
-    slots[0].following, slots[1].following = 5, 7
-    assert _next(inbox, slots) == "request" and prepared == [5]
-    assert _next(inbox, slots) == "request" and prepared == [5, 7]
+    seats = {0: Seat(Env), 1: Seat(Env)}
+    seats[0].following, seats[1].following = 5, 7
+    assert _next(inbox, seats) == "request" and prepared == [5]
+    assert _next(inbox, seats) == "request" and prepared == [5, 7]
 
 
 def test_environments_know_the_seed_of_their_next_episode(pool):
     vec_env, _ = start(pool, 2, workers=0)
-    for i, slot in enumerate(vec_env.slots):
-        assert slot.following == next(islice(EpisodeSeeds(0, 0, i), 1, None))
-    panel = pool(Dice, [PanelSeeds(i, 2, episodes=3) for i in range(2)], 0)
+    for i, seat in enumerate(vec_env.seats):
+        assert seat.following == next(islice(EpisodeSeeds(0, i), 1, None))
+    lists = pool(Dice, [[1, 5], [3]], 0)
+    lists.reset()
+    assert [seat.following for seat in lists.seats] == [5, None]
+    # from a shared iterator nobody knows who will take the next seed
+    panel = pool(Dice, panel_seeds(4, 2, range(2)), 0)
     panel.reset()
-    assert [slot.following for slot in panel.slots] == [5, None]  # episodes 0 and 2; 1
+    assert [seat.following for seat in panel.seats] == [None, None]
 
 
 @BOTH
@@ -70,7 +74,7 @@ def test_a_step(pool, workers):
     vec_env, first = start(pool, 3, workers)
     vec_env.send(1, "hello")
     [(i, step)] = vec_env.poll()
-    seed = next(iter(EpisodeSeeds(0, 0, 1)))
+    seed = next(iter(EpisodeSeeds(0, 1)))
     assert i == 1
     assert first[1].text.startswith(f"seed {seed} turn 0")
     assert step.observation.text.startswith(f"seed {seed} turn 1")
@@ -108,7 +112,7 @@ def test_poll_hands_out_in_order_and_once(pool, workers):
 @BOTH
 def test_episodes_follow_each_other(pool, workers):
     vec_env, _ = start(pool, 1, workers)
-    seeds = list(islice(EpisodeSeeds(0, 0, 0), 3))
+    seeds = list(islice(EpisodeSeeds(0, 0), 3))
     steps = play(vec_env, {0: ["a", "the end", "a", "b", "c"]})[0]
     ends = [(s.terminated, s.truncated, s.success, s.done) for s in steps]
     no, won, limit = (False,) * 4, (True, False, True, True), (False, True, False, True)
@@ -125,7 +129,7 @@ def test_episodes_follow_each_other(pool, workers):
 @BOTH
 def test_seeds_that_run_out(pool, workers):
     # 3 episodes for 4 environments of which 0 plays one, 1 one, 2 one and 3 none
-    vec_env = pool(Dice, [PanelSeeds(i, 4, 3) for i in range(4)], workers)
+    vec_env = pool(Dice, [[1], [3], [5], []], workers)
     assert [first is None for first in vec_env.reset()] == [False, False, False, True]
     vec_env.send(0, "end")
     [(_, step)] = vec_env.poll()
@@ -147,9 +151,9 @@ SCRIPT = """
 import sys, wave
 sys.path[:0] = {path!r}
 from small_envs import Modules
-from envs.pool.slot import Slot
-from envs.pool.vec_env import EpisodeSeeds, VecEnv
-vec_env = VecEnv(Modules, [EpisodeSeeds(0, 0, 0)], workers=1)
+from envs.pool.seeds import training_seeds
+from envs.pool.vec_env import VecEnv
+vec_env = VecEnv(Modules, training_seeds(0, range(1)), workers=1)
 print(vec_env.reset()[0].text)
 vec_env.close()
 """
@@ -198,23 +202,10 @@ def test_many_large_messages_do_not_block(pool, tmp_path):
 
 
 @BOTH
-def test_render(pool, workers):
-    vec_env, _ = start(pool, 3, workers)
-    vec_env.send(0, "x")
-    vec_env.send(2, "x")
-    vec_env.poll()
-    assert vec_env.render(1).max() == 0
-    while vec_env.poll():
-        pass
-    picture = vec_env.render(2)
-    assert picture.shape == (2, 2, 3) and picture.max() == 1
-
-
-@BOTH
 def test_an_environment_that_cannot_be_made(pool, workers):
     # a user's mistake stays a ValueError with one line, wherever it happens
     with pytest.raises(ValueError, match="^no such thing$"):
-        vec_env = pool(partial(broken, "no such thing"), [EpisodeSeeds(0, 0, 0)], workers)
+        vec_env = pool(partial(broken, "no such thing"), training_seeds(0, range(1)), workers)
         vec_env.reset()
 
 
@@ -239,9 +230,9 @@ ORPHANS = """
 import os, signal, sys
 sys.path[:0] = {path!r}
 from small_envs import Dice
-from envs.pool.slot import Slot
-from envs.pool.vec_env import EpisodeSeeds, VecEnv
-vec_env = VecEnv(Dice, [EpisodeSeeds(0, 0, i) for i in range(2)], workers=2)
+from envs.pool.seeds import training_seeds
+from envs.pool.vec_env import VecEnv
+vec_env = VecEnv(Dice, training_seeds(0, range(2)), workers=2)
 vec_env.reset()
 vec_env.send(0, {word!r})  # for ever
 print("started", flush=True)
@@ -272,7 +263,7 @@ def test_workers_end_with_their_parent(end, word):
 
 
 def test_a_named_environment_in_workers(pool):
-    seeds = [PanelSeeds(i, 2, 2) for i in range(2)]
+    seeds = [[1], [3]]
     steps = []
     for workers in (0, 2):
         vec_env = pool(partial(make_env, "toy", format_penalty=0.5), seeds, workers)
@@ -282,22 +273,12 @@ def test_a_named_environment_in_workers(pool):
     assert not steps[0][0][1].valid and steps[0][0][1].reward == -0.5
 
 
-numbers = st.integers(0, 2**31 - 1)
-
-
-@given(seed=numbers, rank=st.integers(0, 63), i=st.integers(0, 1023))
-def test_training_seeds(seed, rank, i):
-    seeds = list(islice(EpisodeSeeds(seed, rank, i), 4))
-    assert seeds == list(islice(EpisodeSeeds(seed, rank, i), 4))
-    assert all(s % 2 == 0 and 0 <= s < 2**31 for s in seeds)
-    assert len({*seeds, *islice(EpisodeSeeds(seed, rank + 1, i), 4)}) == 8
-    assert len({*seeds, *islice(EpisodeSeeds(seed, rank, i + 1), 4)}) == 8
-
-
-@given(n_env=st.integers(1, 9), episodes=st.integers(0, 30))
-def test_panel_seeds_depend_on_the_episode_only(n_env, episodes):
-    panel = {}
-    for i in range(n_env):
-        for m, seed in enumerate(PanelSeeds(i, n_env, episodes)):
-            panel[i + m * n_env] = seed
-    assert panel == {k: 2 * k + 1 for k in range(episodes)}
+def test_the_environments_of_the_command_line():
+    args = SimpleNamespace(
+        env_name="toy", format_penalty=0.25, max_episode_steps=1, env_workers=0, env_timeout=9.0
+    )
+    envs = make_envs(args, panel_seeds(2, 2, range(2)))
+    envs.reset()
+    [step] = play(envs, {1: ["red"]})[1]
+    assert (step.reward, step.truncated, step.seed) == (-0.25, True, 3)
+    assert envs.max_faults == MAX_FAULTS == 0.1

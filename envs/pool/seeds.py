@@ -1,0 +1,36 @@
+"""Seeds of episodes. Training seeds are even and panel seeds are odd, so the two never meet."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class EpisodeSeeds:
+    """Endless training seeds of environment `i`, whose index counts over all ranks."""
+
+    seed: int
+    i: int
+
+    def __iter__(self) -> Iterator[int]:
+        for j in itertools.count():
+            # The constant 0 is part of the definition: without it all episodes would change.
+            draw = np.random.SeedSequence([self.seed, 0, self.i, j]).generate_state(1)[0]
+            yield int(draw) >> 2 << 1  # even and < 2**31
+
+
+def training_seeds(seed: int, mine: range) -> list[EpisodeSeeds]:
+    """The seeds of each environment of this rank. mine: their indices over all ranks"""
+    return [EpisodeSeeds(seed, i) for i in mine]
+
+
+def panel_seeds(episodes: int, n_env: int, mine: range) -> list[Iterator[int]]:
+    """One iterator for all environments of this rank: whichever is free plays the next episode.
+
+    Episode k has seed 2 k + 1 in every run. It is played on the rank of environment k % n_env.
+    mine: indices of this rank's environments, out of `n_env`
+    """
+    queue = iter([2 * k + 1 for k in range(episodes) if k % n_env in mine])
+    return [queue] * len(mine)
