@@ -41,23 +41,11 @@ class Agent:
     """
 
     def __init__(
-        self,
-        actor_critic,
-        lr: float,
-        critic_lr: float,
-        clip: float,
-        value_clip: float,
-        first_token_weight: float,
-        entropy_coef: float,
-        max_grad_norm: float,
-        ppo_epoch: int,
-        minibatch: int,
-        generator: torch.Generator,
-        lr_schedule: str = "constant",
-        ratio_cap: float = float("inf"),
-        ranks: Ranks = ALONE,
-        make_stepper=Stepper,
-    ):
+        self, actor_critic, lr: float, critic_lr: float, clip: float, value_clip: float,
+        first_token_weight: float, entropy_coef: float, max_grad_norm: float, ppo_epoch: int,
+        minibatch: int, generator: torch.Generator, lr_schedule: str = "constant",
+        ratio_cap: float = float("inf"), ranks: Ranks = ALONE, make_stepper=Stepper,
+    ):  # fmt: skip
         self.actor_critic = actor_critic
         self.optimizer = torch.optim.AdamW(
             [

@@ -47,3 +47,9 @@ def test_the_core_keeps_its_budget_of_lines():
 def test_the_readme_is_what_a_newcomer_needs_in_the_first_hour():
     readme = (ROOT / "README.md").read_text().splitlines()
     assert len(readme) <= 150 and max(map(len, readme)) <= 100
+
+
+def test_the_readme_shows_the_loop_as_it_is():
+    source = (ROOT / "main.py").read_text()
+    collect = ast.get_source_segment(source, FUNCTIONS["collect"])
+    assert f"```python\n{collect}\n```" in (ROOT / "README.md").read_text()
