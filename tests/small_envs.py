@@ -67,7 +67,7 @@ class Modules(Dice):
 
 
 class Moody(Dice):
-    """Never twice the same."""
+    """Shows a different text each time, whatever its seed."""
 
     def _text(self):
         return f"mood {os.urandom(8).hex()}"
@@ -94,7 +94,7 @@ class Picky(Dice):
 
 
 def broken(message: str):
-    """Cannot be made."""
+    """Raises ValueError in the place of making an environment."""
     raise ValueError(message)
 
 
@@ -120,7 +120,7 @@ class Lamp(gymnasium.Env):
 
 
 class Echo(gymnasium.Env):
-    """Free text; says nothing about itself but in `info`."""
+    """Free text; it describes itself only in `info`."""
 
     observation_space = action_space = TEXT
 

@@ -43,7 +43,8 @@ class Place:
     seen: number of them that the environment itself has seen; None if it must be reset first
     first, observation: the first and the last observation of the episode
     steps: Steps of the last replay, or of the last turn
-    ended: Step that ended the last episode, held back until this one has begun
+    ended: Step that ended the last episode, held back until this one has begun; the error of an
+        episode that `resume` could not bring back, raised if no other can be begun
     false_starts: number of episodes in a row that failed in the reset or the first turn
     """
 
@@ -54,7 +55,7 @@ class Place:
         self.false_starts = 0
         self.begin(episode, responses, ended=None)
 
-    def begin(self, episode: int, responses: list[str], ended: Step | None) -> None:
+    def begin(self, episode: int, responses: list[str], ended: Step | EnvError | None) -> None:
         self.seed, self.following = next(self.seeds, None), next(self.ahead, None)
         self.episode, self.responses, self.taken = episode, list(responses), len(responses)
         self.seen, self.first, self.steps, self.observation = None, None, [], None
@@ -203,19 +204,21 @@ class VecEnv:
             self._proceed(i)
         elif not in_turn:  # the episode has begun, or `resume` has come to its place
             self.begun += 1
-            if place.ended is not None:
+            if isinstance(place.ended, Step):
                 self.results[i] = replace(place.ended, first=place.first)
         elif place.steps[-1].done:
             self._next_episode(i, ended=place.steps[-1])
         else:
             self.results[i] = place.steps[-1]
 
-    def _next_episode(self, i: int, ended: Step | None) -> None:
+    def _next_episode(self, i: int, ended: Step | EnvError) -> None:
         place = self.places[i]
         place.begin(place.episode + 1, [], ended)
         if place.seed is not None:
             self._proceed(i)
-        elif ended is not None:
+        elif isinstance(ended, EnvError):
+            raise ended
+        else:
             self.results[i] = ended
 
     def _failed(self, i: int, fault: Fault) -> None:
@@ -232,9 +235,8 @@ class VecEnv:
             raise EnvError(f"{FALSE_STARTS} episodes in a row failed at their start: {detail}")
         if self.failed > self.max_faults * max(self.begun, FEW):
             raise EnvError(f"{self.failed} of {self.begun} episodes failed: {detail}")
-        self._next_episode(i, ended=place.cut(line) if in_turn else place.ended)
-        if place.seed is None and place.ended is None:  # `resume` has nothing to return
-            raise EnvError(detail)
+        ended = place.cut(line) if in_turn else place.ended
+        self._next_episode(i, ended or EnvError(detail))
 
     def _log(self, i: int | None, seed: int | None, step: int | None, fault: Fault) -> str:
         entry = dict(env=i, name=self.name, seed=seed, step=step, error=fault.error)

@@ -53,8 +53,7 @@ class Worker:
         try:
             self.connection.send((i, method, args))
         except OSError:
-            self.unsent.append(i)
-            return
+            return self.unsent.append(i)
         if not self.asked:
             self.since = time.monotonic()
         self.asked.append(i)

@@ -1,4 +1,4 @@
-"""Environments that are brought back, and what becomes of those that fail, hang or die."""
+"""Environments are brought back after a resume; those that fail, hang or die lose an episode."""
 
 import json
 import os
@@ -48,7 +48,7 @@ NAMES = {
 @BOTH
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_ended(pool, name, workers):
-    words = family_class(NAMES[name]).actions
+    words = FAMILIES[NAMES[name]].actions
     draw = random.Random(0)
     turns = [{i: f"ACTION: {draw.choice(words)}" for i in range(2)} for _ in range(11)]
     make = partial(make_env, name, max_episode_steps=5)
@@ -185,7 +185,7 @@ def test_an_environment_that_fails_loses_its_episode(pool, workers, word, error)
     ],
 )
 def test_a_worker_that_dies_or_hangs_costs_one_episode(pool, word, error):
-    # 0, 2 and 4 live in one worker, which 2 takes down while 4 waits behind it; 0 is idle then
+    # 0, 2 and 4 live in one worker. 2 kills it while 4 waits for its answer and 0 is idle
     vec_env = pool(Dice, seeds(5), 2, timeout=5)
     calm = pool(Dice, seeds(5))
     assert vec_env.reset() == calm.reset()
@@ -231,7 +231,7 @@ def test_an_environment_that_does_not_come_back_loses_its_episode(pool):
 
 @BOTH
 def test_an_episode_that_cannot_begin_is_left_out(pool, workers):
-    # environment 0 plays the seeds 2, 3, 4, 5 of which 3 cannot be; 1 plays 6, then 3 alone
+    # environment 0 plays the seeds 2, 3, 4, 5 and 1 plays 6 and 3; the episode 3 cannot begin
     vec_env = pool(partial(Picky, 3), [[2, 3, 4, 5], [6, 3]], workers)
     vec_env.reset()
     steps = turn(vec_env, {0: "end", 1: "end"})
@@ -270,7 +270,7 @@ def test_three_false_starts_in_a_row_are_an_error(pool, workers):
 
 @BOTH
 def test_too_large_a_share_of_faults_is_an_error(pool, workers):
-    # 3 of 20 is more than .1; the 4 that have begun, and the 2 after a fault, count as 20
+    # 3 of 20 is more than .1. Only 6 episodes have begun, 2 of them after a fault: 6 count as 20
     vec_env = pool(Dice, seeds(), workers)
     vec_env.reset()
     for i in range(2):
@@ -306,7 +306,7 @@ def test_a_hang_is_noticed_without_waiting(pool):
 
 
 def test_a_hang_in_c_code_stops_no_send(pool):
-    # 40 x 20 kB are more than any pipe holds, and nobody empties it
+    # 40 x 20 kB are more than a pipe holds, and nothing empties it
     vec_env, calm = pool(Dice, seeds(41), 1, timeout=5), pool(Dice, seeds(41))
     assert vec_env.reset() == calm.reset()
     sent = {i: "x" * 20_000 for i in range(1, 41)}

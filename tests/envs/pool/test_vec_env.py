@@ -128,7 +128,7 @@ def test_episodes_follow_each_other(pool, workers):
 
 @BOTH
 def test_seeds_that_run_out(pool, workers):
-    # 3 episodes for 4 environments of which 0 plays one, 1 one, 2 one and 3 none
+    # 0, 1 and 2 play one episode each, 3 none
     vec_env = pool(Dice, [[1], [3], [5], []], workers)
     assert [first is None for first in vec_env.reset()] == [False, False, False, True]
     vec_env.send(0, "end")
@@ -250,7 +250,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("word", ["sleep", "spin"])
 def test_workers_end_with_their_parent(end, word):
-    # "spin" holds the interpreter's lock: no other thread of that worker runs any more.
+    # "spin" holds the interpreter's lock, so no other thread of that worker runs.
     # The workers inherit stdout, so reading to its end waits until all of them are gone.
     script = ORPHANS.format(path=PATH, word=word, end=f"import time; time.sleep(1); {end}")
     parent = subprocess.run(
@@ -279,6 +279,6 @@ def test_the_environments_of_the_command_line():
     )
     envs = make_envs(args, panel_seeds(2, 2, range(2)))
     envs.reset()
-    [step] = play(envs, {1: ["red"]})[1]
+    [step] = play(envs, {1: ["ACTION: fly"]})[1]
     assert (step.reward, step.truncated, step.seed) == (-0.25, True, 3)
     assert envs.max_faults == MAX_FAULTS == 0.1
