@@ -4,8 +4,6 @@
                                      \\--> a copy of them ------> linear head --> values  (critic)
 
 One forward pass gives both. With k = 0 the critic is a plain head on the actor's last hidden state.
-Scores are computed at response positions only and returned flat: (R,) in row-major order, R =
-response_mask.sum(). The pieces of the forward pass are in `decoder`.
 """
 
 import copy
@@ -19,16 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ppo.distributed import shard
-from ppo.model.decoder import (
-    check_decoder,
-    choose_dtype,
-    decisions_of,
-    decode,
-    embed,
-    precision,
-    response_logps,
-    token_logps,
-)
+from ppo.model import decoder
+from ppo.model.decoder import decisions_of, decode, embed, precision, token_logps
 from ppo.model.lora import adapted, adapters_off, add_adapters, export_adapter, merged_weights
 from ppo.model.packing import use_packing
 from ppo.model.pretrained import load_lm
@@ -36,7 +26,7 @@ from ppo.model.reference import AdaptersOff, Reference
 
 
 class Scores(NamedTuple):
-    """What one forward pass says about each response token, all (R,)."""
+    """What one forward pass says about the R response tokens in row-major order, all (R,)."""
 
     logps: Tensor
     entropies: Tensor
@@ -52,33 +42,22 @@ class ActorCritic(nn.Module):
     recompute: compute activations again in the backward pass instead of storing them
     packed: train on turns without padding (`ppo.model.packing`)
     lora_rank: rank of the actor's adapters, which freeze its own weights; 0: no adapters
-    ValueError: the model is not a plain decoder, or it has fewer layers than `critic_layers`
+    ValueError: the model is not a plain decoder or has too few layers, or peft is missing
     """
 
-    def __init__(
-        self,
-        lm,
-        critic_layers: int,
-        temperature: float,
-        value_grad_trunk: bool = False,
-        dtype: torch.dtype = torch.float32,
-        recompute: bool = False,
-        packed: bool = False,
-        lora_rank: int = 0,
-    ):
+    def __init__(self, lm, critic_layers: int, temperature: float, value_grad_trunk: bool = False,
+                 dtype: torch.dtype = torch.float32, recompute: bool = False,
+                 packed: bool = False, lora_rank: int = 0):  # fmt: skip
         super().__init__()
-        n_layers = check_decoder(lm)
+        n_layers = decoder.check_decoder(lm)
         if packed:
             use_packing(lm)
         if not 0 <= critic_layers <= n_layers:
-            raise ValueError(
-                f"--critic-layers must be 0..{n_layers} for this model, got {critic_layers}"
-            )
-        self.lm = lm
-        self.n_trunk = n_layers - critic_layers
-        # The actor's last hidden state knows which token comes next but hardly how good the state
-        # is: a plain head on it explains next to none of the returns, and a new layer with random
-        # weights does no better. A copy of the trained layers does better.
+            problem = f"must be 0..{n_layers} for this model, got {critic_layers}"
+            raise ValueError(f"--critic-layers {problem}")
+        self.lm, self.n_trunk = lm, n_layers - critic_layers
+        # The actor's last hidden state says little about returns: a plain head on it explains next
+        # to none of them, and a new random layer no more. A copy of the trained layers does better.
         self.branch = copy.deepcopy(lm.model.layers[self.n_trunk :])
         self.branch_norm = copy.deepcopy(lm.model.norm)
         self.head = nn.Linear(lm.config.hidden_size, 1, dtype=torch.float32)
@@ -87,19 +66,12 @@ class ActorCritic(nn.Module):
         nn.init.zeros_(self.head.bias)
         if lora_rank:  # after the copy: the critic trains its layers whole, without adapters
             add_adapters(lm, lora_rank, dtype)
-        self.temperature = temperature
-        self.value_grad_trunk = value_grad_trunk
+        self.temperature, self.value_grad_trunk = temperature, value_grad_trunk
         self.dtype, self.recompute = dtype, recompute
         self.whole = nullcontext  # `with whole(parameters):` gathers them where they are sharded
 
-    def forward(
-        self,
-        ids: Tensor,
-        response_mask: Tensor,
-        entropy_grad: bool = False,
-        critic_only: bool = False,
-        base_only: bool = False,
-    ) -> Scores | Tensor:
+    def forward(self, ids: Tensor, response_mask: Tensor, entropy_grad: bool = False,
+                critic_only: bool = False, base_only: bool = False) -> Scores | Tensor:  # fmt: skip
         """Score the response tokens of some turns.
 
         ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens
@@ -110,48 +82,38 @@ class ActorCritic(nn.Module):
         lm, layers = self.lm, self.lm.model.layers
         if base_only:
             with adapters_off(lm):
-                return response_logps(lm, ids, response_mask, self.temperature, self.dtype)
+                return decoder.response_logps(lm, ids, response_mask, self.temperature, self.dtype)
         with precision(ids.device, self.dtype):
-            # Without a gradient here the warm-up leaves the actor's .grad at None, and AdamW skips
-            # such parameters: the actor stays the same to the bit.
+            # In the warm-up .grad stays None here, so AdamW leaves the actor as it is, to the bit.
             with torch.set_grad_enabled(torch.is_grad_enabled() and not critic_only):
                 hidden, layout, response_mask, tokens = embed(lm, ids, response_mask, self.dtype)
                 hidden = decode(layers[: self.n_trunk], hidden, layout, self.recompute)  # (B, L, D)
-            if critic_only:  # the actor's layers and the softmax are left out: values need neither
-                return self._branch_values(hidden, layout, response_mask)
-            decoded = decode(layers[self.n_trunk :], hidden, layout, self.recompute)
-            # The norm works position by position, so only the states that decide go through it.
-            decisions = lm.model.norm(decisions_of(decoded, response_mask))  # (R, D)
-            logps, entropies = token_logps(lm, decisions, tokens, self.temperature, entropy_grad)
+            if not critic_only:  # values need neither the actor's layers nor the softmax
+                decoded = decode(layers[self.n_trunk :], hidden, layout, self.recompute)
+                # The norm works position by position, so only the states that decide go through it.
+                decided = lm.model.norm(decisions_of(decoded, response_mask))  # (R, D)
+                logps, entropies = token_logps(lm, decided, tokens, self.temperature, entropy_grad)
             # Detached, the value loss does not train the layers that the policy acts with.
             shared = hidden if self.value_grad_trunk else hidden.detach()
-            return Scores(logps, entropies, self._branch_values(shared, layout, response_mask))
-
-    def _branch_values(self, hidden: Tensor, layout: dict, response_mask: Tensor) -> Tensor:
-        """hidden: (B, L, D), the output of the trunk -> values (R,)."""
-        decoded = decode(self.branch, hidden, layout, self.recompute)
-        features = self.branch_norm(decisions_of(decoded, response_mask))
+            decoded = decode(self.branch, shared, layout, self.recompute)
+            features = self.branch_norm(decisions_of(decoded, response_mask))  # (R, D)
         # The head leaves autocast: bfloat16 would round values just above 1 to steps of 1/128.
-        with precision(hidden.device, torch.float32):
-            return self.head(features.float()).squeeze(-1)  # (R,)
+        values = self.head(features.float()).squeeze(-1)
+        return values if critic_only else Scores(logps, entropies, values)
 
     def values(self, ids: Tensor, response_mask: Tensor) -> Tensor:
         """Return the critic's values alone, (R,)."""
-        # A call of the module runs the hooks by which ZeRO gathers parameters; a method would not.
+        # ZeRO gathers parameters in hooks, which a call of the module runs and a method would not.
         return self(ids, response_mask, critic_only=True)
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        # With adapters the rest is frozen, and the optimizer need not know of it.
-        return [p for p in self.lm.parameters() if p.requires_grad]
+        return [p for p in self.lm.parameters() if p.requires_grad]  # adapters freeze the rest
 
     def critic_parameters(self) -> list[nn.Parameter]:
         return [p for name, p in self.named_parameters() if not name.startswith("lm.")]
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the actor's parameters under their Hugging Face names, adapters merged.
-
-        One parameter at a time is gathered. All ranks must call this and read it to the end.
-        """
+        """Yield the actor's weights by name, adapters merged. All ranks must read to the end."""
         return merged_weights(self.lm, self.whole)
 
     def export(self, folder: Path, keep: bool) -> None:
@@ -176,21 +138,16 @@ def make_models(args, device: str):
     reference: None with --eval-only; ends: the token ids that end a response
     ValueError: the model cannot be loaded or used, or flags do not fit it or the device
     """
-    dtype, cuda = choose_dtype(args.dtype, device), device.startswith("cuda")
+    dtype, cuda = decoder.choose_dtype(args.dtype, device), device.startswith("cuda")
     kernel = cuda and dtype == torch.bfloat16  # elsewhere packed attention is slow
     lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
     if args.packed == "on" and cuda and not kernel:
         raise ValueError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
-    actor_critic = ActorCritic(
-        lm,
-        args.critic_layers,
-        args.temperature or 1,  # 0 is greedy evaluation, which asks for no log-probs
-        args.value_grad_trunk,
-        dtype=dtype,
-        recompute=args.gradient_checkpointing,
-        packed=args.packed == "on" or (args.packed == "auto" and kernel),
-        lora_rank=args.lora_rank,
-    ).to(device)
+    temperature = args.temperature or 1  # 0 is greedy evaluation, which asks for no log-probs
+    packed = args.packed == "on" or (args.packed == "auto" and kernel)
+    options = dict(value_grad_trunk=args.value_grad_trunk, recompute=args.gradient_checkpointing)
+    options |= dict(dtype=dtype, packed=packed, lora_rank=args.lora_rank)
+    actor_critic = ActorCritic(lm, args.critic_layers, temperature, **options).to(device)
     reference = None if args.eval_only else make_reference(args, actor_critic)
     return actor_critic, reference, tokenizer, ends
 

@@ -2,8 +2,8 @@
 
     W x + scale B A x,  A: (r, in), B: (out, r), B = 0 at the start, scale = 2
 
-The base without its adapters is the reference. The critic branch has no adapters: it is trained
-whole. peft puts the adapters in; this is the only file that imports it.
+The base without adapters is the reference. The critic branch has none: it is trained whole.
+`with whole(parameters):` gathers them where they are sharded. Only this file imports peft.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,18 +18,13 @@ NAME = "default"  # peft's name for the adapters
 
 
 def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
-    """Freeze the model in `dtype` and put fp32 adapters on all its linear layers but the head.
-
-    ValueError: peft is not installed
-    """
+    """Freeze the model in `dtype` and put fp32 adapters on all its linear layers but the head."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise ValueError(f"--lora-rank needs peft ({error})") from error
-    config = LoraConfig(
-        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
-    inject_adapter_in_model(config, lm, NAME)
+    target = dict(target_modules="all-linear", task_type="CAUSAL_LM")
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, **target), lm, NAME)
     # One by one: lm.to(dtype) would cast the rotary tables, too, and they must stay fp32.
     for name, p in lm.named_parameters():
         p.requires_grad_("lora_" in name)
@@ -53,30 +48,23 @@ def adapted(lm) -> dict[str, nn.Module]:
 
 
 def merged_weights(lm, whole: Callable) -> Iterator[tuple[str, Tensor]]:
-    """Yield the plain model's parameters by name, one at a time, with the adapters added in.
-
-    whole: `with whole(parameters):` gathers them where they are sharded
-    """
+    """Yield the plain model's parameters by name, one at a time, with the adapters added in."""
     layers = adapted(lm)
     for name, p in lm.named_parameters():  # a tied lm_head comes once
-        layer = layers.get(name.removesuffix(".base_layer.weight"))
         if "lora_" in name:
             continue
-        if layer is None:
-            with whole([p]):
-                yield name.replace(".base_layer", ""), p.detach()
-        else:
-            a, b = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
-            with whole([p, a, b]):
-                delta = layer.scaling[NAME] * b.detach() @ a.detach()
-                yield name.replace(".base_layer", ""), (p.detach() + delta).to(p.dtype)
+        layer = layers.get(name.removesuffix(".base_layer.weight"))
+        adapter = [] if layer is None else [layer.lora_A[NAME].weight, layer.lora_B[NAME].weight]
+        with whole([p, *adapter]):
+            weight = p.detach()
+            if adapter:
+                a, b = (part.detach() for part in adapter)
+                weight = (weight + layer.scaling[NAME] * b @ a).to(p.dtype)
+            yield name.replace(".base_layer", ""), weight
 
 
 def export_adapter(lm, folder: Path, whole: Callable, keep: bool) -> None:
-    """Write what peft's PeftModel.from_pretrained loads on top of the base model.
-
-    keep: whether this rank writes; it creates the folder. All ranks must call this.
-    """
+    """Write a folder for PeftModel.from_pretrained, if `keep`. All ranks must call this."""
     tensors = {}
     for name, p in lm.named_parameters():
         if "lora_" in name:

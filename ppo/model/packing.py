@@ -1,11 +1,11 @@
 """Training without padding: the turns of a micro-batch stand one after the other in a single row.
 
-`pack` removes the padding of a micro-batch, and `attend` is the attention for the row that results:
-each turn attends only to itself, at positions that start at 0. On CUDA one kernel computes it
-(torch.nn.attention.varlen, bf16). Elsewhere a loop over turns does; it is slow and there for tests.
+`pack` makes the row, and in `attend` each turn attends only to itself. On CUDA one kernel computes
+it (torch.nn.attention.varlen, bf16). Elsewhere a loop over turns does; it is slow and for tests.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -36,30 +36,25 @@ def pack(ids: Tensor, response_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tu
 
     A turn ends with its last response token; a turn without one keeps its first two tokens.
     """
-    rest = response_mask.flip(1).cumsum(1).flip(1)  # response tokens from here on
-    kept = rest > 0
-    # A rank that runs out of turns gets a dummy without response tokens. It keeps two tokens, like
-    # the shortest prompt and response, because a row must not be empty.
+    kept = response_mask.flip(1).cumsum(1).flip(1) > 0  # where a response token is here or ahead
+    # A rank that runs out of turns gets a dummy without a response, and a row must not be empty.
     kept[~response_mask.any(1), :2] = True
     lengths = kept.sum(1)  # (B,)
     ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     # Each turn counts its positions from 0, as it does when it is generated.
     positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)[kept]
     turns = Turns(ends.to(torch.int32), int(lengths.max()))
-    ids, response_mask = ids[kept], response_mask[kept]
-    return ids.unsqueeze(0), response_mask.unsqueeze(0), positions.unsqueeze(0), turns
+    return ids[kept][None], response_mask[kept][None], positions[None], turns
 
 
-def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask, **options):
+def attend(module, query, key, value, attention_mask, turns: Turns | None = None, **options):
     """Causal attention within turns, with the signature that transformers asks for.
 
     query: (1, H, P, D); key and value: the same with their own number of heads -> (1, P, H, D)
     """
-    turns = options.pop("turns", None)
     if turns is None:  # generation, where `embed` has packed nothing
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    # Qwen3 norms queries and keys with fp32 weights, which makes them fp32 again under autocast.
-    # The kernel wants one dtype.
+    # The kernel wants one dtype, but Qwen3's norms return queries and keys in fp32 under autocast.
     query, key = query.to(value.dtype), key.to(value.dtype)
     # Grouped-query attention: each key and value head is repeated for the query heads it serves.
     groups = query.shape[1] // key.shape[1]
@@ -71,20 +66,15 @@ def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask, **
 def _attend_by_kernel(query: Tensor, key: Tensor, value: Tensor, turns: Turns, scale: float):
     from torch.nn.attention.varlen import varlen_attn  # here: it is for CUDA alone
 
-    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (P, H, D)
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (P, H, D) each
     ends, longest = turns.ends, turns.longest
-    causal = (-1, 0)  # the window: everything before a token, nothing after it
-    attended = varlen_attn(
-        query, key, value, ends, ends, longest, longest, scale=scale, window_size=causal
-    )
-    return attended.unsqueeze(0)
+    options = dict(scale=scale, window_size=(-1, 0))  # a token sees all before it, nothing after it
+    return varlen_attn(q, k, v, ends, ends, longest, longest, **options).unsqueeze(0)
 
 
 def _attend_one_by_one(query: Tensor, key: Tensor, value: Tensor, turns: Turns, scale: float):
     lengths = turns.ends.diff().tolist()
     split = (tensor.split(lengths, dim=2) for tensor in (query, key, value))
-    attended = [
-        scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-        for q, k, v in zip(*split, strict=True)
-    ]
+    attend_turn = partial(scaled_dot_product_attention, is_causal=True, scale=scale)
+    attended = [attend_turn(q, k, v) for q, k, v in zip(*split, strict=True)]
     return torch.cat(attended, dim=2).transpose(1, 2)

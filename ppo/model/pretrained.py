@@ -13,44 +13,36 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 
 def load_lm(path: str, device: str, tokens: int = 0):
-    """Load a directory or hub name. Returns the model (fp32, without dropout), its tokenizer and
-    the ids that end a response.
+    """Return the model (fp32, without dropout), its tokenizer and the ids that end a response.
 
-    tokens: largest length of a prompt and its response together
-    ValueError: it cannot be loaded, its parts do not belong together, or it has no chat template,
-        no end-of-turn token or too few positions
+    path: a directory or hub name; tokens: largest length of a prompt and its response together
+    ValueError: the model cannot be loaded, or its parts do not fit each other or `tokens`
     """
+    model = f"--model {path}"  # the beginning of each error
     here, hub = os.path.isdir(path), path.count("/") == 1 and not path.startswith((".", "/", "~"))
     if not here and (os.path.exists(path) or not hub):
-        raise ValueError(
-            f"--model {path}: no such directory (give one, or a hub name as org/model)"
-        )
+        raise ValueError(f"{model}: no such directory (give one, or a hub name as org/model)")
     disable_progress_bar()  # the run says itself what it does, and an error is one line
     set_verbosity_error()  # what matters in the library's report is checked below
     safe = dict(trust_remote_code=False)  # refuse a model that brings code, instead of asking
+    reported = dict(ignore_mismatched_sizes=True, output_loading_info=True)  # `_misfit` reads it
     try:
         AutoConfig.from_pretrained(path, **safe)  # if that fails, the errors of the rest mislead
         tokenizer = AutoTokenizer.from_pretrained(path, **safe)
         lm, report = AutoModelForCausalLM.from_pretrained(
-            path,
-            **safe,
-            dtype=torch.float32,
-            attn_implementation="sdpa",
-            ignore_mismatched_sizes=True,  # `_misfit` names them in one line
-            output_loading_info=True,
+            path, **safe, **reported, dtype=torch.float32, attn_implementation="sdpa"
         )
     except Exception as error:  # broken files raise errors of any type in the libraries
         where = "" if here else " (no such directory here, and from the hub:)"
         reason = shorten(str(error) or repr(error), 300)
-        raise ValueError(f"--model {path}: cannot load it{where}: {reason}") from error
+        raise ValueError(f"{model}: cannot load it{where}: {reason}") from error
     problem = _misfit(lm, tokenizer, report, tokens) or _speechless(tokenizer)
     if problem:
-        raise ValueError(f"--model {path}: {problem}")
+        raise ValueError(f"{model}: {problem}")
     ends = lm.generation_config.eos_token_id
-    ends = {tokenizer.eos_token_id} | set(ends if isinstance(ends, list) else [ends])
-    ends.discard(None)
+    ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
     if not ends:
-        raise ValueError(f"--model {path}: its tokenizer has no end-of-turn token")
+        raise ValueError(f"{model}: its tokenizer has no end-of-turn token")
     return lm.to(device).eval(), tokenizer, ends
 
 

@@ -1,7 +1,4 @@
-"""The reference: the frozen initial policy, pi_0 of the KL penalty.
-
-`Reference` is a copy of the model. `AdaptersOff` needs none: LoRA leaves the base as it was.
-"""
+"""The reference: the frozen initial policy, pi_0 of the KL penalty."""
 
 import copy
 from contextlib import contextmanager, nullcontext
@@ -13,28 +10,16 @@ from ppo.model.decoder import response_logps
 
 
 class Reference(nn.Module):
-    """A frozen copy of the model.
+    """A frozen copy of the model in `dtype`. Between scorings it rests on `home`, if given."""
 
-    dtype: dtype of the copy and of its matrix products
-    home: device where it rests between scorings; None: it stays on the device of the model
-    """
-
-    def __init__(
-        self,
-        lm,
-        temperature: float,
-        dtype: torch.dtype = torch.float32,
-        home: str | None = None,
-    ):
+    def __init__(self, lm, temperature: float, dtype=torch.float32, home: str | None = None):
         super().__init__()
-        self.temperature, self.dtype, self.home = temperature, dtype, home
-        self.device = lm.device
-        # Each parameter is cast on its own, straight to where it rests. `.to(dtype)` would cast the
-        # buffers as well, and the rotary tables must stay fp32.
-        copies = {
-            id(p): nn.Parameter(p.detach().to(home or p.device, dtype, copy=True), False)
-            for p in lm.parameters()
-        }
+        self.temperature, self.dtype = temperature, dtype
+        self.home, self.device = home, lm.device
+        # One by one: `.to(dtype)` would cast the rotary tables, too, and they must stay fp32.
+        copies = {}
+        for p in lm.parameters():
+            copies[id(p)] = nn.Parameter(p.detach().to(home or p.device, dtype, copy=True), False)
         self.lm = copy.deepcopy(lm, copies).eval()
         self.to(home or self.device)
 
@@ -54,10 +39,8 @@ class Reference(nn.Module):
 
 
 class AdaptersOff:
-    """The reference of a run with adapters: the actor-critic's own model, without them."""
+    """The reference of a LoRA run, without a copy: the actor-critic's model with adapters off."""
 
-    # It is not a module, and it calls the actor-critic as one, because parameters that are sharded
-    # by ZeRO are gathered by hooks of the module that they belong to.
     awake = staticmethod(nullcontext)
 
     def __init__(self, actor_critic):
@@ -66,4 +49,5 @@ class AdaptersOff:
     @torch.no_grad()
     def __call__(self, ids: Tensor, response_mask: Tensor) -> Tensor:
         """Return the log-probs of the response tokens, (R,)."""
+        # Only a call of the whole module runs the hooks by which ZeRO gathers parameters.
         return self.actor_critic(ids, response_mask, base_only=True)
