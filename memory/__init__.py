@@ -17,10 +17,7 @@ METHODS = ("reset", "update", "messages")
 
 
 def make_memories(args, pasts: list[tuple]) -> list:
-    """Make one memory for each environment.
-
-    pasts: for each environment, the first observation of its episode and its Steps since
-    """
+    """Make a memory for each past: the first observation of an episode and its Steps since."""
     memories = [make(args.memory, args.memory_length) for _ in pasts]
     for memory, (first, steps) in zip(memories, pasts, strict=True):
         memory.reset(first)
@@ -30,9 +27,8 @@ def make_memories(args, pasts: list[tuple]) -> list:
 
 
 def make(name: str, length: int):
-    """Return a new memory of kind `name` (a key of MEMORIES or "module:Class").
+    """Return a memory of n = `length` turns; `name` is a key of MEMORIES or "module:Class".
 
-    length: the memory length n, in turns
     ValueError: the length is negative, or there is no such memory
     """
     if length < 0:

@@ -39,11 +39,7 @@ def make_render(tokenizer, prompt_limit: int) -> Callable[[list[dict]], Prompt]:
         start = 1 if messages[0]["role"] == "system" else 0
         system, rest = messages[:start], messages[start:]  # rest: history, then the question
         turns = len(rest) // 2
-
-        def with_last(n: int) -> list[int]:
-            return tokenise(system + rest[-2 * n - 1 :])
-
-        n, ids = _most_turns(with_last, turns, prompt_limit)
+        n, ids = _most_turns(lambda n: tokenise(system + rest[-2 * n - 1 :]), turns, prompt_limit)
         return Prompt(ids, overflow=n < turns)
 
     return render
@@ -65,8 +61,6 @@ def _most_turns(tokenise: Callable[[int], list[int]], turns: int, limit: int) ->
         growing = at_most == turns  # nothing has been too long yet
         n = min(turns, 2 * n) if growing else (fits + at_most + 1) // 2
     if fits < 0:
-        raise ValueError(
-            f"prompt limit {limit} is below the system prompt and the current observation "
-            f"({len(ids)} tokens); raise --prompt-limit"
-        )
+        least = f"the system prompt and the current observation ({len(ids)} tokens)"
+        raise ValueError(f"prompt limit {limit} is below {least}; raise --prompt-limit")
     return fits, best

@@ -1,8 +1,4 @@
-"""Memories to compare the window with: actions without reasoning, a history that is cleared from
-time to time, and the whole episode.
-
-Each changes one thing in `WindowMemory`, which decides on the messages and their order.
-"""
+"""Memories to compare the window with: each changes one thing in `WindowMemory`."""
 
 from collections import deque
 
