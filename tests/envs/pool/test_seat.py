@@ -48,7 +48,7 @@ NAMES = {
 @BOTH
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_ended(pool, name, workers):
-    words = FAMILIES[NAMES[name]].actions
+    words = family_class(NAMES[name]).actions
     draw = random.Random(0)
     turns = [{i: f"ACTION: {draw.choice(words)}" for i in range(2)} for _ in range(11)]
     make = partial(make_env, name, max_episode_steps=5)
