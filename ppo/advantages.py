@@ -1,8 +1,7 @@
 """Advantages of sampled tokens: dual-discount GAE (Verlog, eq. 2), and where others are added.
 
-An estimator is a function of one `Batch` that returns the advantages and the returns of every
-response token. `--advantages` takes a key of ESTIMATORS or `module:function`. Everything here is a
-pure function of tensors and floats.
+An estimator is a pure function of one `Batch` that returns the advantages and the returns of every
+response token. `--advantages` takes a key of ESTIMATORS or `module:function`.
 """
 
 from collections.abc import Callable
@@ -39,8 +38,7 @@ class Batch:
 
 
 def make_estimator(args) -> Callable:
-    """Return `estimate(rewards=..., ...)`: the estimator of --advantages, called with a `Batch`.
-
+    """Return `estimate(rewards=..., ...)`, which calls the estimator of --advantages on a `Batch`.
     ValueError: --advantages names no estimator
     """
     estimator = find("estimator", args.advantages, ESTIMATORS)
@@ -54,7 +52,7 @@ def make_estimator(args) -> Callable:
 
 
 def dual_gae(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Dual-discount GAE, the paper's estimator. Advantages and returns, both (E, N, T)."""
+    """The paper's estimator. Returns advantages and returns, both (E, N, T)."""
     return dual_discount_gae(**vars(batch))
 
 
@@ -86,19 +84,16 @@ def dual_discount_gae(
     lengths = mask.sum(-1)  # (E, N)
     assert lengths.min() > 0, f"a turn without a response token among {tuple(lengths.shape)}"
 
-    # Move the tokens of each turn to the front, so that token k + 1 stands right after token k,
-    # even if the mask has gaps (in the storage it has none).
+    # If the mask has gaps (in the storage it has none), move the tokens of each turn to the front,
+    # so that token k + 1 stands right after token k.
     at = torch.arange(T, device=values.device)
     front = at < lengths.unsqueeze(-1)  # (E, N, T)
-    moved = not torch.equal(front, mask)
-    r, v = torch.zeros_like(values), torch.zeros_like(values)
-    if moved:
-        r[front], v[front] = rewards[mask].to(values.dtype), values[mask]
-    else:
-        r, v = torch.where(front, rewards, r), torch.where(front, values, v)
+    r, v = torch.where(front, rewards, 0.0), torch.where(front, values, 0.0)
+    gaps = not torch.equal(front, mask)
+    if gaps:
+        r[front], v[front] = rewards[mask], values[mask]
 
-    # V_next is V of the next token of the turn. Only the last token looks at the next turn, with
-    # the step discount.
+    # V_next is V of the turn's next token. Only the last token looks at the next turn (gamma_step).
     last = (lengths - 1).unsqueeze(-1)  # (E, N, 1)
     v_after = torch.zeros_like(v)
     v_after[..., :-1] = gamma_token * v[..., 1:]
@@ -121,11 +116,10 @@ def dual_discount_gae(
         carry = advantages[t, :, 0]
 
     returns = torch.where(front, advantages + v, 0.0)
-    if not moved:
-        return advantages, returns
-    in_place = torch.zeros_like(v), torch.zeros_like(v)
-    in_place[0][mask], in_place[1][mask] = advantages[front], returns[front]
-    return in_place
+    if gaps:  # back to their places
+        advantages = torch.zeros_like(v).masked_scatter(mask, advantages[front])
+        returns = torch.zeros_like(v).masked_scatter(mask, returns[front])
+    return advantages, returns
 
 
 def _within_turns(delta: Tensor, c: float) -> Tensor:

@@ -4,8 +4,7 @@
 
 Every rank plays its share of the environments with an engine of its own, holds the whole batch, and
 computes its share of each minibatch. With --zero-stage 0 it also holds the whole model, and the
-gradients are summed. Stages 1, 2 and 3 let DeepSpeed shard optimizer state, gradients and
-parameters; only this file imports it.
+gradients are summed. In stages 1 to 3 DeepSpeed shards the model; only this file imports it.
 """
 
 import os
@@ -38,13 +37,9 @@ class LaunchedRanks(Ranks):
         # Ranks wait for the slowest rollout, and for a checkpoint: longer than NCCL's 10 minutes.
         dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(hours=4))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.here = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
+        self.device = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
         if self.rank:
             sys.stdout = open(os.devnull, "w")  # rank 0 speaks for all
-
-    @property
-    def device(self) -> str:
-        return self.here
 
     def gather(self, items: list) -> list:
         lists = [None] * self.size
@@ -64,7 +59,7 @@ def free_port() -> int:
 
 
 def make_ranks(args) -> Ranks:
-    """This process alone, or the ranks that a launcher has started.
+    """Return this process alone, or the ranks that a launcher has started.
 
     ValueError: --zero-stage without DeepSpeed, or ranks that cannot share the batch evenly
     """
@@ -80,7 +75,7 @@ def make_ranks(args) -> Ranks:
 
 
 def check_shares(n_env: int, minibatch: int, ranks: Ranks) -> None:
-    """ValueError: the ranks cannot share these environments and minibatches evenly."""
+    """Raise a ValueError if the ranks cannot share these environments and minibatches evenly."""
     if n_env % ranks.size:
         raise ValueError(f"--n-env {n_env} does not divide among {ranks.size} ranks")
     if minibatch < ranks.size:
@@ -88,7 +83,7 @@ def check_shares(n_env: int, minibatch: int, ranks: Ranks) -> None:
 
 
 def shard(module: torch.nn.Module) -> None:
-    """Shard a frozen module over the ranks (ZeRO 3); layers are gathered when they compute."""
+    """Shard a frozen module over the ranks (ZeRO 3). Layers are gathered when they compute."""
     import deepspeed
 
     config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
@@ -116,19 +111,17 @@ class ZeroStepper(Stepper):
         sharding = {"stage": stage, "stage3_param_persistence_threshold": 0}
         if offload:
             sharding["offload_optimizer"] = {"device": "cpu"}
-        self.engine, *_ = deepspeed.initialize(
-            model=actor_critic,
-            optimizer=optimizer,
-            config={
-                "train_micro_batch_size_per_gpu": 1,  # required, but unused: micro-batches are ours
-                "managed_gradient_accumulation": False,  # step() ends the accumulation
-                "gradient_clipping": 0.0 if max_grad_norm == float("inf") else max_grad_norm,
-                "zero_optimization": sharding,
-                "zero_force_ds_cpu_optimizer": False,  # its own would have to be compiled
-                "zero_allow_untested_optimizer": True,
-                "steps_per_print": 10**9,
-            },
-        )
+        config = {
+            "train_micro_batch_size_per_gpu": 1,  # required, but unused: micro-batches are ours
+            "managed_gradient_accumulation": False,  # step() ends the accumulation
+            "gradient_clipping": 0.0 if max_grad_norm == float("inf") else max_grad_norm,
+            "zero_optimization": sharding,
+            "zero_force_ds_cpu_optimizer": False,  # its own would have to be compiled
+            "zero_allow_untested_optimizer": True,
+            "steps_per_print": 10**9,
+        }
+        trained = dict(model=actor_critic, optimizer=optimizer)
+        self.engine, *_ = deepspeed.initialize(**trained, config=config)
         self.model, self.stage = self.engine, stage
         if stage == 3:
             actor_critic.whole = deepspeed.zero.GatheredParameters
@@ -137,39 +130,35 @@ class ZeroStepper(Stepper):
         self.engine.backward(loss * self.ranks.size)  # DeepSpeed takes the mean over ranks
 
     def step(self, loss: float) -> tuple[float, bool]:
-        """As `Stepper.step`. A loss that is not finite shows in its gradients here."""
+        """Step as `Stepper.step` does. A loss that is not finite shows in the gradients."""
         self.engine.step()
-        norm, fine = self.engine.get_global_grad_norm(), not self.engine.optimizer.overflow
-        return (float(norm) if fine else float("nan")), fine
+        finite = not self.engine.optimizer.overflow
+        return float(self.engine.get_global_grad_norm()) if finite else float("nan"), finite
 
     def reset_actor(self) -> None:
         """DeepSpeed counts missing gradients as zeros: only AdamW's step counter has moved."""
-        for group, parameter in self._shards():
+        zero = self.engine.optimizer
+        if self.stage == 3:  # fp32 parts of the first group, the actor's, that this rank steps
+            groups = zero.sub_group_to_group_id
+            actor = [p for i, p in enumerate(zero.fp32_partitioned_groups_flat) if groups[i] == 0]
+        else:
+            actor = zero.single_partition_of_fp32_groups[:1]
+        for parameter in actor:
             state = self.optimizer.state.get(parameter, {})
-            if group == 0 and "step" in state:
+            if "step" in state:
                 state["step"].zero_()
 
     def state_dict(self) -> dict:
-        """How the checkpoint is sharded. Each rank writes its own part of the rest (`save`)."""
+        """Return how the checkpoint is sharded. Each rank writes its part of the rest (`save`)."""
         return {"zero_stage": self.stage, "ranks": self.ranks.size}
 
     def save(self, folder: Path) -> None:
-        self.engine.save_checkpoint(
-            folder, tag="zero", save_latest=False, exclude_frozen_parameters=True
-        )
+        options = dict(save_latest=False, exclude_frozen_parameters=True)
+        self.engine.save_checkpoint(folder, tag="zero", **options)
 
     def load_state_dict(self, state: dict, folder: Path) -> None:
         if state != self.state_dict():
-            was = (
-                "{ranks} ranks, --zero-stage {zero_stage}" if "ranks" in state else "--zero-stage 0"
-            )
-            raise ValueError(f"it is of {was.format(**state)}, this run is not")
+            stage = state.get("zero_stage", 0)
+            ranks = f"{state['ranks']} ranks, " if stage else ""
+            raise ValueError(f"it is of {ranks}--zero-stage {stage}, this run is not")
         self.engine.load_checkpoint(folder, tag="zero", load_module_strict=False)
-
-    def _shards(self):
-        """Pairs of an optimizer group's number and the fp32 part of it that this rank steps."""
-        zero = self.engine.optimizer
-        if self.stage == 3:
-            groups = zero.sub_group_to_group_id
-            return [(groups[i], p) for i, p in enumerate(zero.fp32_partitioned_groups_flat)]
-        return list(enumerate(zero.single_partition_of_fp32_groups))

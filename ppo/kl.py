@@ -1,8 +1,7 @@
-"""How far the policy may move from its start: estimates of the KL divergence, and the penalty.
+"""KL to the policy's start: estimates per token, and the coefficient of the penalty.
 
-The estimate of each sampled token is taken off its reward (`RolloutStorage.penalise_kl`). k1 is
-unbiased there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence"). Pure
-functions of tensors, and the coefficient's controller.
+`RolloutStorage.penalise_kl` takes the estimate of each sampled token off its reward. k1 is unbiased
+there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence").
 """
 
 from torch import Tensor
@@ -34,17 +33,13 @@ def make_kl(args) -> "KLPenalty":
 
 
 class KLPenalty:
-    """The coefficient beta and the estimate that it multiplies.
+    """The coefficient beta and the estimate that it multiplies. With a target beta adapts:
 
-    Without a target beta is constant. With one it follows (Ziegler et al. 2019, section 2.2):
-
-        beta <- beta (1 + clip(KL / target - 1, -.2, .2) turns / horizon)
+    beta <- beta (1 + clip(KL / target - 1, -.2, .2) turns / horizon)  (Ziegler et al. 2019, 2.2)
     """
 
     def __init__(self, coef: float, estimator: str, target: float | None):
-        self.coef = coef
-        self.estimate = KL_ESTIMATES[estimator]
-        self.target = target
+        self.coef, self.estimate, self.target = coef, KL_ESTIMATES[estimator], target
 
     def update(self, kl: float, n_turns: int) -> None:
         """Move beta after a batch of `n_turns` turns; kl: its mean per response token."""

@@ -1,8 +1,7 @@
-"""The PPO losses per token, over the flat response tokens of any number of turns. Pure functions.
+"""The PPO losses per token, over the flat response tokens (R,) of any number of turns.
 
-Each takes (R,) and returns (R,). The caller sums and divides by ONE denominator per minibatch, so
-that gradients do not depend on how the minibatch was cut. A mean per micro-batch would give the
-tokens of short turns more weight than those of long ones.
+The caller sums them and divides by ONE denominator per minibatch, so that gradients do not depend
+on how the minibatch was cut. A mean per micro-batch would favour the tokens of short turns.
 """
 
 import torch
@@ -30,20 +29,19 @@ def policy_loss(
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
-    """Half the squared error, pessimistic about steps beyond old_values +- clip. (R,)
+    """Half the squared error (R,), pessimistic about steps beyond old_values +- clip.
 
     clip: largest step that may still gain, in units of the returns; inf: no clipping
     """
     loss = (values - returns).square()
     # As for the policy, the larger loss counts: beyond the clip a step towards the return earns
-    # nothing. Returns of about 10 (Crafter) need it off, or the critic could not follow them.
+    # nothing. With returns of about 10 (Crafter) turn it off, or the critic cannot follow them.
     near = old_values + (values - old_values).clamp(-clip, clip)
     return 0.5 * torch.maximum(loss, (near - returns).square())
 
 
 def first_token_weights(response_mask: Tensor, weight: float) -> Tensor:
-    """Weights of the value loss, same shape as response_mask (..., T): `weight` on the first token
-    of each turn, 1 on its other tokens, 0 elsewhere.
+    """Weights of the value loss, (..., T): `weight` on each turn's first token, 1 on its others.
 
     Divide the loss by their sum, so that `weight` does not act as a learning rate.
     """
@@ -54,11 +52,8 @@ def first_token_weights(response_mask: Tensor, weight: float) -> Tensor:
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns) over (R,).
-
-    1 is a perfect critic, 0 no better than predicting the mean, and 0 also where returns are equal.
-    """
+    """1 - Var(returns - values) / Var(returns) over (R,): 1 is perfect, 0 as good as the mean."""
     variance = returns.var(unbiased=False)
-    if variance <= 1e-12:
+    if variance <= 1e-12:  # where returns are equal there is nothing to explain
         return 0.0
     return (1 - (returns - values).var(unbiased=False) / variance).item()

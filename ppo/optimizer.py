@@ -1,7 +1,7 @@
 """From losses to weights: gradients are summed over ranks and clipped by their norm; AdamW steps.
 
-`Stepper` serves one process, and many ranks that each hold the whole model (ZeRO stage 0). The
-stages that shard it have the same methods and are in `ppo.distributed`.
+`Stepper` serves one process, and many ranks that each hold the whole model (ZeRO stage 0). For the
+stages that shard it, `ppo.distributed` has a class with the same methods.
 """
 
 import math
@@ -14,7 +14,8 @@ from storage.ranks import Ranks
 
 
 class Stepper:
-    """optimizer: AdamW with two groups of parameters, first the actor's, then the critic's
+    """Makes the steps of an AdamW with two groups of parameters: the actor's, then the critic's.
+
     max_grad_norm: largest norm of the gradient of actor and critic together
     """
 
@@ -28,15 +29,13 @@ class Stepper:
         loss.backward()
 
     def step(self, loss: float) -> tuple[float, bool]:
-        """Clip the gradient and step, unless the loss or the norm is not finite.
+        """Clip the gradient and step, unless its norm or the minibatch's loss is not finite.
 
-        loss: loss of the whole minibatch
         Returns the norm of the gradient before clipping and whether a step was made.
         """
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for p in parameters:
-            # A frozen actor has no gradients, and that on all ranks, so all make the same sums.
-            if p.grad is not None:
+            if p.grad is not None:  # a frozen actor has none on any rank, so all ranks sum the same
                 self.ranks.sum(p.grad)
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm).item()
         finite = math.isfinite(norm) and math.isfinite(loss)
@@ -48,14 +47,12 @@ class Stepper:
         return norm, finite
 
     def reset_actor(self) -> None:
-        """After the warm-up, make the actor's next step AdamW's first. Here it is already: without
-        gradients AdamW has no state of the actor."""
+        """Make the actor's next step AdamW's first. After a warm-up without gradients it is."""
 
     def state_dict(self) -> dict:
-        """Return what fits any number of ranks: trained parameters and the optimizer's state."""
-        trained = {
-            n: p.detach() for n, p in self.actor_critic.named_parameters() if p.requires_grad
-        }
+        """Return trained parameters and the optimizer's state, which fit any number of ranks."""
+        named = self.actor_critic.named_parameters()
+        trained = {name: p.detach() for name, p in named if p.requires_grad}
         return {"actor_critic": trained, "optimizer": self.optimizer.state_dict()}
 
     def save(self, folder: Path) -> None:

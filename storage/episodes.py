@@ -1,7 +1,4 @@
-"""Running returns and lengths of episodes under way, and the results of finished ones.
-
-An episode may span many batches, so warm-up and training share this record.
-"""
+"""The episodes under way and the finished ones. One may span batches, the warm-up's too."""
 
 from collections import deque
 from dataclasses import asdict, dataclass, field
@@ -17,14 +14,14 @@ class Episode:
 
 
 class Episodes:
-    """The episodes of n_env environments; of finished ones the last `window` (None: all)."""
+    """The episodes of n_env environments; keeps the last `window` finished ones (None: all)."""
 
     def __init__(self, n_env: int, window: int | None = 100):
         self.running = [Episode(n) for n in range(n_env)]
         self.finished: deque[Episode] = deque(maxlen=window)
 
     def insert(self, n: int, step) -> None:
-        """Add a step of environment n; the last one finishes its episode."""
+        """Add a step of environment n. The last step of an episode finishes it."""
         episode = self.running[n]
         episode.ret += step.reward
         episode.length += 1
@@ -34,8 +31,8 @@ class Episodes:
             self.running[n] = Episode(n)
 
     def means(self) -> dict[str, float | None]:
-        """Return means over finished episodes: success, return, episode_len and the environment's
-        own figures. They are None before the first episode has ended."""
+        """Return means over finished episodes, the environment's own figures among them.
+        Success, return and episode_len are None before the first episode has ended."""
         done = self.finished
         names = sorted({name for episode in done for name in episode.metrics})
         return {
@@ -45,8 +42,7 @@ class Episodes:
         } | {name: _mean([episode.metrics.get(name, 0.0) for episode in done]) for name in names}
 
     def state_dict(self) -> dict[str, list[dict]]:
-        kinds = dict(running=self.running, finished=self.finished)
-        return {kind: [asdict(episode) for episode in kinds[kind]] for kind in kinds}
+        return {kind: [asdict(e) for e in getattr(self, kind)] for kind in ("running", "finished")}
 
     def load_state_dict(self, state: dict[str, list[dict]]) -> None:
         self.running = [Episode(**episode) for episode in state["running"]]

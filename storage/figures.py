@@ -1,14 +1,11 @@
-"""The figures of a scored batch: rollout/*, engine/* and kl/* of metrics.jsonl.
-
-Pure functions of a `RolloutStorage` whose log-probs are computed.
-"""
+"""The figures of a scored `RolloutStorage`: rollout/*, engine/* and kl/* of metrics.jsonl."""
 
 import torch
 from torch import Tensor
 
 
 def batch_figures(rollouts) -> dict[str, float | None]:
-    """All figures as "group/name"; those of episodes are means over the last 100 that ended."""
+    """Return all figures as "group/name"; episodes give means over the last 100 that ended."""
     responses = [response for turn in rollouts.responses for response in turn]
     steps = [step for turn in rollouts.steps for step in turn]
     ended = {f"rollout/{name}": mean for name, mean in rollouts.episodes.means().items()}
@@ -25,8 +22,8 @@ def batch_figures(rollouts) -> dict[str, float | None]:
 
 
 def _engine_gap(rollouts) -> dict[str, float | None]:
-    """How far the engine's log-probs are from the trainer's, per token; None with --tis-cap, where
-    they stand in for them. The largest gap is then in ppo/ratio_first_minibatch."""
+    """Distance per token between the engine's log-probs and the trainer's. It is None with
+    --tis-cap, as the trainer computes none; ppo/ratio_first_minibatch then shows the largest."""
     gap = (rollouts.engine_logps() - rollouts.logps)[rollouts.response_mask]  # (R,)
     figures = {
         "engine/logp_gap_mean": gap.abs().mean().item(),
@@ -37,7 +34,7 @@ def _engine_gap(rollouts) -> dict[str, float | None]:
 
 
 def _kl_figures(rollouts, responses, steps) -> dict[str, float | None]:
-    """KL to the reference, also split at the ACTION marker: the paper's "action hacking" signal."""
+    """KL to the reference. Its split at the ACTION marker shows the paper's "action hacking"."""
     mask = rollouts.response_mask  # (E, N, T)
     kl = rollouts.logps - rollouts.ref_logps
     acting = mask & _action_mask(rollouts, responses, steps)
@@ -50,12 +47,11 @@ def _kl_figures(rollouts, responses, steps) -> dict[str, float | None]:
 
 
 def _action_mask(rollouts, responses, steps) -> Tensor:
-    """(E, N, T), True from the token in which the ACTION part of a response begins."""
-    turns = zip(responses, steps, strict=True)
-    starts = [response.action_token(step.action_at) for response, step in turns]
+    """Return (E, N, T), True from the token in which the ACTION part of a response begins."""
     E, N, T = rollouts.logps.shape
-    device = rollouts.logps.device
-    return torch.arange(T, device=device) >= torch.tensor(starts, device=device).view(E, N, 1)
+    turns = zip(responses, steps, strict=True)
+    starts = torch.tensor([r.action_token(step.action_at) for r, step in turns]).view(E, N, 1)
+    return (torch.arange(T) >= starts).to(rollouts.logps.device)
 
 
 def _share(flags: list[bool]) -> float:

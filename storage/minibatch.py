@@ -1,8 +1,7 @@
 """Micro-batches: rows of similar length, as many as fit a budget of tokens.
 
-A row is one turn, prompt and response, padded on the right up to the longest row of its
-micro-batch. Sorting by length keeps padding small; the budget keeps memory flat whatever the
-lengths are. Only here do ragged ids become tensors, and only here are rows dealt out to ranks.
+A row is the prompt and the response of one turn, padded on the right to the longest row of its
+micro-batch. Only here do ragged ids become tensors, and only here are rows dealt out to ranks.
 """
 
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from storage.ranks import ALONE, Ranks
 
@@ -35,13 +35,13 @@ def micro_batches(
     micro-batches; ranks that run out get dummies: no rows, one turn with an empty response mask.
     """
     lengths = {row: len(prompts[row]) + len(responses[row]) for row in rows}
-    ordered = sorted(rows, key=lambda row: (lengths[row], row))
+    ordered = sorted(rows, key=lambda row: (lengths[row], row))  # little padding, whatever comes
+    # Every size-th row of the sorted ones: each rank gets its share of the long turns.
     plans = [_cut(ordered[rank :: ranks.size], lengths, token_budget) for rank in range(ranks.size)]
-    mine = plans[ranks.rank]
-    for chosen in mine:
+    for chosen in plans[ranks.rank]:
         yield _pad(prompts, responses, chosen, device)
     # Where ZeRO shards the model, a pass is a collective: others would wait for a rank with fewer.
-    for _ in range(max(map(len, plans)) - len(mine)):
+    for _ in range(max(map(len, plans)) - len(plans[ranks.rank])):
         nothing = torch.zeros(1, 2, dtype=torch.long, device=device)
         yield MicroBatch(torch.tensor([], dtype=torch.long), nothing, nothing.bool())
 
@@ -49,20 +49,15 @@ def micro_batches(
 def _cut(ordered: list[int], lengths: dict[int, int], token_budget: int) -> list[list[int]]:
     cuts: list[list[int]] = []
     for row in ordered:  # from short to long: the row that comes last decides the padded width
-        if cuts and (len(cuts[-1]) + 1) * lengths[row] <= token_budget:
-            cuts[-1].append(row)
-        else:
-            cuts.append([row])
+        if not cuts or (len(cuts[-1]) + 1) * lengths[row] > token_budget:
+            cuts.append([])
+        cuts[-1].append(row)
     return cuts
 
 
 def _pad(prompts, responses, rows: list[int], device) -> MicroBatch:
-    longest = max(len(prompts[row]) + len(responses[row]) for row in rows)
+    turns = [torch.tensor(prompts[row] + responses[row]) for row in rows]
+    masks = [torch.arange(len(t)) >= len(prompts[r]) for r, t in zip(rows, turns, strict=True)]
     # 0 pads, though it may be a real token: the mask alone says what is a response.
-    ids = torch.zeros(len(rows), longest, dtype=torch.long)
-    response_mask = torch.zeros(len(rows), longest, dtype=torch.bool)
-    for b, row in enumerate(rows):
-        start, end = len(prompts[row]), len(prompts[row]) + len(responses[row])
-        ids[b, :end] = torch.tensor(prompts[row] + responses[row])
-        response_mask[b, start:end] = True
-    return MicroBatch(torch.tensor(rows), ids.to(device), response_mask.to(device))
+    ids, mask = pad_sequence(turns, batch_first=True), pad_sequence(masks, batch_first=True)
+    return MicroBatch(torch.tensor(rows), ids.to(device), mask.to(device))

@@ -1,16 +1,16 @@
 """Finds what the command line chooses by name: one of ours, or `module:name` of the user's own.
 
-Engines, memories, estimators and environments are all found here, so that a mistake gets the same
-one-line error everywhere. This file imports nothing of the project: every room may import it.
+A mistake gets the same one-line error everywhere. Any room may import this file; it imports none.
 """
 
 import importlib
 
 
 def find(kind: str, name: str, known: dict[str, str]):
-    """Return the object of `name`: a key of `known` (name -> "module:attribute") or such a value.
+    """Return the object that `name` means: a key of `known`, or "module:attribute" itself.
 
-    ValueError: there is no such name, module or attribute; the line says which, and the choices
+    known: name -> "module:attribute"
+    ValueError: there is no such name, module or attribute; the message gives the choices
     """
     choices = f"choices: {', '.join(known)}, or module:name of your own"
     module, attribute = find_module(kind, known.get(name, name), choices)
@@ -20,7 +20,7 @@ def find(kind: str, name: str, known: dict[str, str]):
 
 
 def find_module(kind: str, name: str, choices: str):
-    """Import the module of "module:attribute"; return (module, attribute). ValueError: as `find`"""
+    """Import the module of "module:attribute"; return (module, attribute). Errors are `find`'s."""
     module, _, attribute = name.partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"unknown {kind} {name!r}; {choices}")

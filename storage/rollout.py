@@ -17,19 +17,14 @@ from storage.ranks import ALONE, Ranks
 
 
 class RolloutStorage:
-    """Turns of all N environments, of which this rank collects its share, counted from 0.
+    """Turns of all N environments. This rank collects its share of them, numbered from 0.
 
     e_len: E, turns of each environment; n_env: N, environments of all ranks together
-    token_budget: padded tokens of one forward pass; episodes: record that outlives batches
+    token_budget: padded tokens of one forward pass; episodes: `Episodes` that outlive the batch
     """
 
     def __init__(
-        self,
-        e_len: int,
-        n_env: int,
-        token_budget: int,
-        ranks: Ranks = ALONE,
-        episodes: Episodes | None = None,
+        self, e_len: int, n_env: int, token_budget: int, ranks: Ranks = ALONE, episodes=None
     ):
         self.e_len, self.n_env, self.token_budget = e_len, n_env, token_budget
         self.ranks, self.device = ranks, ranks.device
@@ -44,7 +39,7 @@ class RolloutStorage:
         self.turns = [0] * N  # turns that each environment has completed
         self.next_prompts = [None] * N  # s_{E+1} of each environment: its value is the bootstrap
         self.limit_prompts = {}  # (t, n) -> the prompt at the final observation of a time limit
-        self.values, self.trusted = None, False
+        self.values, self.trusted = None, False  # trusted: the log-probs are the engine's
 
     def longer(self, times: int) -> "RolloutStorage":
         """Return an empty storage for `times` batches at once, with the same record of episodes."""
@@ -62,17 +57,17 @@ class RolloutStorage:
         return self.turns[n] < self.e_len
 
     def act(self, n: int, response) -> None:
-        """Keep the response that environment n is about to take its turn with."""
+        """Keep the response that environment n is about to act on."""
         self.responses[self.turns[n]][n] = response
 
     def insert(self, n: int, step) -> None:
-        """Keep what the turn of environment n did; that completes the turn."""
+        """Keep what environment n answered, which completes its turn."""
         assert self.wants(n), f"environment {n} already has its {self.e_len} turns"
         self.steps[self.turns[n]][n] = step
         self.turns[n] += 1
 
     def limit(self, n: int, prompt) -> None:
-        """Keep what the agent would have seen after the turn just inserted, a time limit's."""
+        """Keep what the agent would have seen next, if the turn just inserted met a time limit."""
         self.limit_prompts[self.turns[n] - 1, n] = prompt
 
     def finish(self, n: int, prompt) -> None:
@@ -81,17 +76,16 @@ class RolloutStorage:
 
     def join(self) -> None:
         """Bring the turns of all ranks together, so that each rank holds the whole batch."""
-        assert all(t == self.e_len for t in self.turns), (
-            f"turns per environment {self.turns}, not {self.e_len}"
-        )
+        complete = all(t == self.e_len for t in self.turns)
+        assert complete, f"turns per environment {self.turns}, not {self.e_len}"
         first = self.ranks.share(self.n_env)[0]  # global index of this rank's environment 0
         limits = [((t, first + n), prompt) for (t, n), prompt in self.limit_prompts.items()]
         self.limit_prompts = dict(self.ranks.gather(limits))
+        # Transposed, because ranks hold different environments of the same turns.
         self.responses = transposed(self.ranks.gather(transposed(self.responses)))
         self.steps = transposed(self.ranks.gather(transposed(self.steps)))
         self.next_prompts = self.ranks.gather(self.next_prompts)
-        # Episodes are recorded only now, in the order of turns: which environment answered first
-        # must not change any figure.
+        # Only now and in the order of turns: who answered first must not change any figure.
         for turn in self.steps:
             for n, step in enumerate(turn):
                 self.episodes.insert(n, step)
@@ -103,7 +97,7 @@ class RolloutStorage:
         """Compute log pi_old, log pi_0 and V of every response token with the trained model.
 
         The engine's log-probs come from other kernels: with them no ratio would begin at 1.
-        trust_engine: take them as log pi_old all the same, which saves the actor's part (--tis-cap)
+        trust_engine: take them as log pi_old all the same, without the actor's pass (--tis-cap)
         """
         self._pad()
         self.trusted = trust_engine
@@ -115,8 +109,7 @@ class RolloutStorage:
                 values = scores.values
                 self.fill(self.logps, batch.rows, mask, scores.logps)
             self.fill(self.values, batch.rows, mask, values)
-            ref_logps = reference(batch.ids, batch.response_mask)
-            self.fill(self.ref_logps, batch.rows, mask, ref_logps)
+            self.fill(self.ref_logps, batch.rows, mask, reference(batch.ids, batch.response_mask))
         for computed in (self.logps, self.values, self.ref_logps):
             self.ranks.sum(computed)  # one rank has computed each row, the others hold zeros
         if trust_engine:
@@ -126,9 +119,9 @@ class RolloutStorage:
     @torch.no_grad()
     def score_values(self, actor_critic) -> None:
         """Compute V alone, for the critic's warm-up: while the actor stands still, the KL is 0."""
-        if self.values is None:
+        if self.values is None:  # the first round on this batch
             self._pad()
-        self.values.zero_()
+        self.values.zero_()  # rows that other ranks compute must be zeros when summed
         for batch, mask in self.batches():
             values = actor_critic.values(batch.ids, batch.response_mask)
             self.fill(self.values, batch.rows, mask, values)
@@ -146,33 +139,33 @@ class RolloutStorage:
 
     @staticmethod
     def fill(tensor: Tensor, rows: Tensor, mask: Tensor, flat: Tensor) -> None:
-        """Write flat results (R,) of `rows` into an (E, N, T) tensor, where mask (B, T) is True."""
+        """Write the flat results (R,) of `rows` into (E, N, T), where mask (B, T) is True."""
         block = torch.zeros(mask.shape, dtype=tensor.dtype, device=tensor.device)
         block[mask] = flat.to(tensor.dtype)
-        tensor.flatten(0, 1)[rows] = block
+        tensor.flatten(0, 1)[rows] = block  # flatten returns a view: this writes into `tensor`
 
     @staticmethod
     def take(tensor: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-        """Read what `fill` writes: the entries of `rows` where mask (B, T) is True, flat (R,)."""
+        """Read what `fill` writes: flat (R,), the entries of `rows` where mask (B, T) is True."""
         return tensor.flatten(0, 1)[rows][mask]
 
     def engine_logps(self) -> Tensor:
-        """The log-probs that the engine reported when it sampled the tokens, (E, N, T)."""
+        """Return the log-probs that the engine reported when it sampled the tokens, (E, N, T)."""
         reported = torch.zeros_like(self.logps)
         flat = [logp for turn in self.responses for response in turn for logp in response.logps]
+        # The mask selects turn by turn, environment by environment: in the order of `flat`.
         reported[self.response_mask] = torch.tensor(flat, device=self.device)
         return reported
 
     def _pad(self) -> None:
-        """Make the (E, N, T) tensors; a turn's reward goes on its last response token."""
+        """Make the (E, N, T) tensors and put each turn's reward on its last response token."""
         lengths = [[len(response.ids) for response in turn] for turn in self.responses]
         lengths = torch.tensor(lengths, device=self.device).unsqueeze(-1)  # (E, N, 1)
         T = int(lengths.max())
-        shape = dict(size=(self.e_len, self.n_env, T), device=self.device)
         self.response_mask = torch.arange(T, device=self.device) < lengths  # (E, N, T)
-        self.logps, self.ref_logps = torch.zeros(**shape), torch.zeros(**shape)
-        self.values, self.rewards = torch.zeros(**shape), torch.zeros(**shape)
-        rewards = torch.tensor([[step.reward for step in turn] for turn in self.steps])
+        zeros = torch.zeros(self.response_mask.shape, device=self.device)
+        self.logps, self.ref_logps, self.values, self.rewards = (zeros.clone() for _ in range(4))
+        rewards = torch.tensor([[step.reward for step in turn] for turn in self.steps])  # (E, N)
         self.rewards.scatter_(-1, lengths - 1, rewards.unsqueeze(-1).to(self.device))
         self.terminated = torch.tensor([[s.terminated for s in turn] for turn in self.steps])
         self.truncated = torch.tensor([[s.truncated for s in turn] for turn in self.steps])
@@ -191,26 +184,25 @@ class RolloutStorage:
         for batch in micro_batches(ids, one, rows, budget, self.device, self.ranks):
             values[batch.rows] = actor_critic.values(batch.ids, batch.response_mask).float().cpu()
         self.ranks.sum(values)
-        self.bootstrap = values[: self.n_env]
+        self.bootstrap = values[: self.n_env]  # (N,)
         self.limit_values = dict(zip(limits, values[self.n_env :].tolist(), strict=True))
 
     # ---- returns ----------------------------------------------------------------------------
 
     def mean_kl(self) -> float:
-        """KL to the reference per response token, by the k1 estimate."""
+        """Return the mean KL to the reference per response token, by the k1 estimate."""
         return (self.logps - self.ref_logps)[self.response_mask].mean().item()
 
     def penalise_kl(self, kl) -> None:
-        """Take beta times the KL estimate off the reward of every response token (paper, 3.1)."""
+        """Subtract beta times the KL estimate from each response token's reward (paper, 3.1)."""
         estimate = kl.estimate(self.logps, self.ref_logps)
         self.rewards -= kl.coef * torch.where(self.response_mask, estimate, 0.0)
 
     def compute_returns(self, estimator: Callable, use_proper_time_limits: bool) -> None:
-        """Fill `advantages` and `returns`, (E, N, T).
+        """Fill `advantages` and `returns`, (E, N, T), by what `make_estimator` returns.
 
-        estimator: as `ppo.advantages.make_estimator` returns it
-        use_proper_time_limits: bootstrap from V of the final observation of a time limit; by
-            default the limit ends the episode like a failure
+        use_proper_time_limits: bootstrap from V of the observation at a time limit, which
+            otherwise ends the episode like a failure
         """
         # V of the state after each turn: the next turn's first value, or the bootstrap at the cut.
         self.next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])
@@ -223,13 +215,9 @@ class RolloutStorage:
             if self.cut[t, n]:
                 self.next_values[t, n] = value
         self.episode_ends = (self.terminated | self.truncated).to(self.device)
-        self.advantages, self.returns = estimator(
-            rewards=self.rewards,
-            values=self.values,
-            response_mask=self.response_mask,
-            next_values=self.next_values.to(self.device),
-            episode_ends=self.episode_ends,
-        )
+        turns = dict(rewards=self.rewards, values=self.values, response_mask=self.response_mask)
+        turns |= dict(next_values=self.next_values.to(self.device), episode_ends=self.episode_ends)
+        self.advantages, self.returns = estimator(**turns)
 
 
 def transposed(rows: list) -> list[list]:
