@@ -39,16 +39,11 @@ class Batch:
 
 def make_estimator(args) -> Callable:
     """Return `estimate(rewards=..., ...)`, which calls the estimator of --advantages on a `Batch`.
-    ValueError: --advantages names no estimator
-    """
+    ValueError: there is no such estimator"""
     estimator = find("estimator", args.advantages, ESTIMATORS)
     discounts = dict(gamma_step=args.gamma_step, lam_step=args.lam_step)
     discounts |= dict(gamma_token=args.gamma_token, lam_token=args.lam_token)
-
-    def estimate(**turns: Tensor) -> tuple[Tensor, Tensor]:
-        return estimator(Batch(**turns, **discounts))
-
-    return estimate
+    return lambda **turns: estimator(Batch(**turns, **discounts))
 
 
 def dual_gae(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,10 @@ class LaunchedRanks(Ranks):
 
     def __init__(self):
         alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="localhost")
-        for name, value in (alone | dict(MASTER_PORT=free_port())).items():
+        with socket.socket() as probe:
+            probe.bind(("", 0))  # to any free port
+            alone["MASTER_PORT"] = probe.getsockname()[1]
+        for name, value in alone.items():
             os.environ.setdefault(name, str(value))
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
         cuda = torch.cuda.is_available()
@@ -50,12 +53,6 @@ class LaunchedRanks(Ranks):
         total = tensor.to(self.device)  # NCCL takes no CPU tensors
         dist.all_reduce(total)
         return tensor if total is tensor else tensor.copy_(total)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
 
 
 def make_ranks(args) -> Ranks:

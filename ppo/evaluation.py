@@ -1,8 +1,8 @@
 """The evaluation panel: a fixed set of seeded episodes, the same for every run.
 
-`Panel` stands in the place of the RolloutStorage in `collect`. It keeps only how episodes ended
-and, where it is given a `Transcript` of ppo/reports/zero_shot.py, what the model said. Whichever
-environment is free plays the next episode, and no figure depends on which one it was.
+`Panel` takes the place of the RolloutStorage in `collect`. It keeps how episodes ended and, for a
+`Transcript` of ppo/reports/zero_shot.py, what the model said. Whichever environment is free plays
+the next episode, and no figure depends on which one it was.
 """
 
 import math
@@ -16,12 +16,11 @@ class Panel:
 
     def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None):
         self.n_env, self.ranks, self.share = n_env, ranks, ranks.share(n_env)
-        self.over = [False] * len(self.share)  # the environment has no episode left to begin
-        self.done = [False] * len(self.share)
-        self.record = Episodes(len(self.share), window=None)
-        self.valid: list[bool] = []
+        N = len(self.share)
+        self.over = [False] * N  # whether the environment has no episode left to begin
+        self.done, self.responses = [False] * N, [None] * N
+        self.record, self.valid = Episodes(N, window=None), []
         self.transcript, self.turns = transcript, []
-        self.responses = [None] * len(self.share)
 
     @property
     def full(self) -> bool:
@@ -47,9 +46,9 @@ class Panel:
         self.done[n] = True
 
     def join(self) -> None:
-        """Bring the episodes of all ranks together, in an order that is the same whoever played
-        them: a sum of floats depends on its order."""
+        """Bring the episodes of all ranks together."""
         played = self.ranks.gather(list(self.record.finished))
+        # A sum of floats depends on its order, so it must not matter who played which episode.
         played.sort(key=lambda episode: (episode.ret, episode.length))
         self.record.finished.clear()
         self.record.finished.extend(played)
@@ -60,10 +59,9 @@ class Panel:
 
     def summary(self) -> dict[str, float]:
         """eval/*: success with its Wilson interval, return with its standard error, and more."""
-        episodes = self.record.finished
-        count, wins = len(episodes), sum(episode.success for episode in episodes)
-        low, high = wilson_interval(wins, count)
-        means = self.record.means()
+        episodes, means = self.record.finished, self.record.means()
+        count = len(episodes)
+        low, high = wilson_interval(sum(episode.success for episode in episodes), count)
         variance = sum((e.ret - means["return"]) ** 2 for e in episodes) / max(1, count - 1)
         return {f"eval/{name}": mean for name, mean in means.items()} | {
             "eval/success_low": low,
@@ -75,7 +73,7 @@ class Panel:
 
 
 def wilson_interval(wins: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % score interval of a share of `count` > 0 trials (Wilson 1927)."""
+    """Return the 95 % score interval of a share of `count` > 0 trials (Wilson 1927)."""
     share = wins / count
     centre = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))

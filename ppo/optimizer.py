@@ -1,7 +1,6 @@
 """From losses to weights: gradients are summed over ranks and clipped by their norm; AdamW steps.
 
-`Stepper` serves one process, and many ranks that each hold the whole model (ZeRO stage 0). For the
-stages that shard it, `ppo.distributed` has a class with the same methods.
+`Stepper` is for ranks that each hold the whole model; `ppo.distributed` has one for shards of it.
 """
 
 import math
@@ -30,9 +29,7 @@ class Stepper:
 
     def step(self, loss: float) -> tuple[float, bool]:
         """Clip the gradient and step, unless its norm or the minibatch's loss is not finite.
-
-        Returns the norm of the gradient before clipping and whether a step was made.
-        """
+        Returns the norm before clipping and whether a step was made."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for p in parameters:
             if p.grad is not None:  # a frozen actor has none on any rank, so all ranks sum the same

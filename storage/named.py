@@ -7,9 +7,8 @@ import importlib
 
 
 def find(kind: str, name: str, known: dict[str, str]):
-    """Return the object that `name` means: a key of `known`, or "module:attribute" itself.
+    """Return what `name` means: a key of `known` (name -> "module:attribute"), or such a value.
 
-    known: name -> "module:attribute"
     ValueError: there is no such name, module or attribute; the message gives the choices
     """
     choices = f"choices: {', '.join(known)}, or module:name of your own"

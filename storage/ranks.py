@@ -1,8 +1,7 @@
 """The processes of a run, called ranks, for code that only computes. Here there is a single one.
 
 `ppo.distributed.LaunchedRanks` has the same methods for many. After a collection every rank holds
-the whole batch. Each computes its share of the rows, and sums bring the results together, so
-advantages, denominators and metrics are those of the whole batch on every rank.
+the whole batch. Each computes its share of the rows, and sums give every rank all results.
 """
 
 from functools import cached_property

@@ -2,8 +2,8 @@
 
 Collection fills ragged lists (`act`, `insert`, `limit`, `finish`), and `join` brings the lists of
 all ranks together. `score` pads once, into (E, N, T) tensors over response tokens, where T is the
-longest response. Where turns are flat, turn t of environment n is row t * N + n. `after_update`
-empties the storage for the next batch. The metrics of a batch are in `storage.figures`.
+longest response. Where turns are flat, turn t of environment n is row t * N + n. The metrics of a
+batch are in `storage.figures`.
 """
 
 from collections.abc import Callable
@@ -85,7 +85,7 @@ class RolloutStorage:
         self.responses = transposed(self.ranks.gather(transposed(self.responses)))
         self.steps = transposed(self.ranks.gather(transposed(self.steps)))
         self.next_prompts = self.ranks.gather(self.next_prompts)
-        # Only now and in the order of turns: who answered first must not change any figure.
+        # Episodes are recorded in the order of turns: no figure depends on who answered first.
         for turn in self.steps:
             for n, step in enumerate(turn):
                 self.episodes.insert(n, step)
@@ -201,8 +201,7 @@ class RolloutStorage:
     def compute_returns(self, estimator: Callable, use_proper_time_limits: bool) -> None:
         """Fill `advantages` and `returns`, (E, N, T), by what `make_estimator` returns.
 
-        use_proper_time_limits: bootstrap from V of the observation at a time limit, which
-            otherwise ends the episode like a failure
+        use_proper_time_limits: at a time limit bootstrap from V, instead of 0 as at a failure
         """
         # V of the state after each turn: the next turn's first value, or the bootstrap at the cut.
         self.next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])

@@ -1,9 +1,8 @@
 """Generation: the contract that every engine keeps, and the choice of an engine.
 
-Token ids go in and token ids come out. `submit(i, prompt, seed)` queues a prompt for slot i,
-`step()` returns the responses that are complete, and `push_weights(actor_critic)` takes over the
-trainer's weights. What an engine samples depends only on the prompt and on the seed that comes with
-it, not on what else is in the batch. It knows nothing of templates, environments or rewards.
+Token ids go in and token ids come out; an engine knows nothing of templates, environments or
+rewards. What it samples depends only on the prompt and on the seed that comes with it, not on what
+else is in the batch.
 """
 
 import time
@@ -26,7 +25,6 @@ class Response:
     truncated: bool  # cut off by the response limit
 
     def action_token(self, action_at: int) -> int:
-        """Index of the token in which the ACTION part begins, at `action_at` in the text."""
         return action_token(self.pieces, self.text, action_at)
 
 
@@ -74,10 +72,9 @@ class Engine:
         text = self.tokenizer.decode(said, skip_special_tokens=True)
         for token in set(ids) - self.pieces.keys():
             self.pieces[token] = self.tokenizer.decode([token])
-        pieces = [self.pieces[token] for token in said]
-        if "".join(pieces) != text:  # some tokenizers decode a token otherwise among its neighbours
-            pieces = split_text(self.tokenizer, said)
-        pieces += [self.pieces[token] for token in ids[len(said) :]]
+        pieces = [self.pieces[token] for token in ids]
+        if "".join(pieces[: len(said)]) != text:  # with some tokenizers neighbours change a token
+            pieces[: len(said)] = split_text(self.tokenizer, said)
         return Response(prompt, ids, logps, text, pieces, truncated=not ended)
 
     def account(self, began: float, responses, cached: int = 0) -> None:
@@ -92,20 +89,16 @@ class Engine:
         self.totals["sampled"] += sum(len(response.ids) for response in responses)
 
     def stats(self) -> dict[str, float]:
-        """Figures of the work since the last call; only those under time/ depend on the clock.
-
-        Rates are per second spent in `step`. Idle is the share of the time, from the first step to
-        the last, that was spent elsewhere.
-        """
+        """Return figures of the work since the last call. Rates are per second spent in `step`;
+        idle is the share of the time, from the first step to the last, that was spent elsewhere."""
         totals, self.totals = self.totals, Counter()
         if not totals["prompt"]:
             return {}
-        span = self.stopped - self.started
         return {
             "engine/prefix_hits": totals["cached"] / totals["prompt"],
             "time/prefill_rate": (totals["prompt"] - totals["cached"]) / totals["seconds"],
             "time/decode_rate": totals["sampled"] / totals["seconds"],
-            "time/engine_idle": 1 - totals["seconds"] / span,
+            "time/engine_idle": 1 - totals["seconds"] / (self.stopped - self.started),
             "time/engine": totals["seconds"],
         }
 
@@ -130,8 +123,7 @@ def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
     )  # fmt: skip
     for name in names:
         try:
-            make = _load(name)
-            return make(tokenizer, ends, args.response_limit, args.temperature, **settings)
+            return _load(name)(tokenizer, ends, args.response_limit, args.temperature, **settings)
         except CannotRun as error:
             if name == names[-1]:
                 raise
@@ -148,8 +140,9 @@ def _load(name: str) -> type[Engine]:
 
 
 def split_text(tokenizer, ids: list[int]) -> list[str]:
-    """Text that each token adds to the text before it. A character of several tokens is the last
-    one's. Tokens are decoded with one before them, for a first word may lose its space."""
+    """Return the text that each token adds to the text before it. If several tokens make one
+    character, the last of them adds it."""
+    # Tokens are decoded after one that comes before them, because a first word may lose its space.
     pieces, before, begin = [], 0, 0  # `before` and `begin` are places where characters begin
     for end in range(1, len(ids) + 1):
         known = tokenizer.decode(ids[before:begin], skip_special_tokens=True)
@@ -162,7 +155,7 @@ def split_text(tokenizer, ids: list[int]) -> list[str]:
 
 
 def action_token(pieces: list[str], text: str, action_at: int) -> int:
-    """Index of the token that holds place `action_at` of the text; len(pieces) beyond its end."""
+    """Return the index of the token at place `action_at` of the text; len(pieces) beyond it."""
     if action_at >= len(text):
         return len(pieces)
     return sum(end <= action_at for end in accumulate(map(len, pieces)))

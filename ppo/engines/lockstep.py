@@ -12,10 +12,10 @@ from ppo.model.decoder import precision
 
 
 class TransformersEngine(Engine):
-    """Runs all queued prompts to their ends at once, through the trainer's own module.
+    """Runs all queued prompts to their ends at once. It has no copy of the weights.
 
-    So there is no copy of the weights. Prompts are padded on the left, so that all rows grow at the
-    same end. Rows that are complete leave the batch when they are half of it.
+    Prompts are padded on the left, so that all rows grow at the same end. Complete rows leave the
+    batch when they are half of it.
 
     sharded: whether ZeRO stage 3 shards the weights, which this engine cannot work with
     """
@@ -38,36 +38,29 @@ class TransformersEngine(Engine):
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Response]]:
-        queue, self.queue = self.queue, []
-        if not queue:
+        if not self.queue:
             return []
         began = time.perf_counter()
+        slots, prompts, rngs = zip(*self.queue, strict=True)
+        self.queue = []
         with precision(self.lm.device, self.dtype):
-            ids, logps = self._generate([p.ids for _, p, _ in queue], [rng for _, _, rng in queue])
-        done = [
-            (slot, self.response(prompt, ids[b], logps[b]))
-            for b, (slot, prompt, _) in enumerate(queue)
-        ]
-        self.account(began, [response for _, response in done])
-        return done
+            ids, logps = self._generate([prompt.ids for prompt in prompts], rngs)
+        responses = list(map(self.response, prompts, ids, logps))
+        self.account(began, responses)
+        return list(zip(slots, responses, strict=True))
 
-    def _generate(self, prompts: list[list[int]], rngs: list[np.random.Generator]):
+    def _generate(self, prompts: list[list[int]], rngs: tuple[np.random.Generator, ...]):
         """Sample a response to each prompt. Returns ids and log-probs, both ragged lists."""
         out_ids, out_logps = [[] for _ in prompts], [[] for _ in prompts]
         rows = list(range(len(prompts)))  # prompt that each row of the batch belongs to
-        inputs, mask = _pad_left(prompts, self.lm.device)
+        ids, mask = _pad_left(prompts, self.lm.device)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self.lm.config)
+        options = dict(past_key_values=cache, use_cache=True, logits_to_keep=1)
         for _ in range(self.response_limit):
-            logits = self.lm(
-                input_ids=inputs,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            ).logits[:, -1]  # (B, V)
-            tokens, logps = sample(logits, self.temperature, [rngs[row] for row in rows])
+            output = self.lm(input_ids=ids, attention_mask=mask, position_ids=positions, **options)
+            noise = [rngs[row] for row in rows]
+            tokens, logps = sample(output.logits[:, -1], self.temperature, noise)  # both (B,)
             for row, token, logp in zip(rows, tokens.tolist(), logps.tolist(), strict=True):
                 if not out_ids[row] or out_ids[row][-1] not in self.ends:
                     out_ids[row].append(token)
@@ -75,11 +68,11 @@ class TransformersEngine(Engine):
             alive = [b for b, row in enumerate(rows) if out_ids[row][-1] not in self.ends]
             if not alive:
                 break
-            inputs, positions = tokens.unsqueeze(-1), positions[:, -1:] + 1
+            ids, positions = tokens.unsqueeze(-1), positions[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
             if len(alive) <= len(rows) // 2:
-                keep = torch.tensor(alive, device=inputs.device)
-                inputs, positions, mask = inputs[keep], positions[keep], mask[keep]
+                keep = torch.tensor(alive, device=ids.device)
+                ids, positions, mask = ids[keep], positions[keep], mask[keep]
                 cache.batch_select_indices(keep)
                 rows = [rows[b] for b in alive]
         return out_ids, out_logps

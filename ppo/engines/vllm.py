@@ -1,9 +1,8 @@
-"""Generation by vLLM in this process: continuous batching, cached prefixes, weights in place.
+"""Generation by vLLM (0.25 to 0.32) in this process, with continuous batches and cached prefixes.
 
-Requests are added and harvested one by one around vLLM's own step, as token ids, so a response is
-handed over when it is complete and not when its batch is. This is the only file that imports vLLM,
-and `make_engine` imports it on demand. It was written for vLLM 0.25 to 0.32. What differs between a
-CPU and CUDA stays in here.
+Requests are added and harvested one by one around vLLM's own step, so a response is handed over
+when it is complete and not when its batch is. This is the only file that imports vLLM, and
+`make_engine` imports it on demand. What differs between a CPU and CUDA stays in here.
 """
 
 import logging
@@ -11,6 +10,7 @@ import os
 import random
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
@@ -37,8 +37,7 @@ from vllm.platforms import current_platform  # noqa: E402
 from vllm.sampling_params import RequestOutputKind  # noqa: E402
 
 # Mean |log-prob difference| per token between engine and trainer that rounding explains, at
-# temperature 1. The bfloat16 bound is above the effect of a small update: it detects wrong weights,
-# but not weights that are one update old.
+# temperature 1. The bfloat16 bound detects wrong weights, but not weights one small update old.
 GAPS = {"float32": 1e-3, "bfloat16": 0.1}
 
 
@@ -46,8 +45,7 @@ class VLLMEngine(Engine):
     """One engine per process. With several ranks it is built after the process group.
 
     model: a Hugging Face directory or hub name; the weights themselves come by push_weights
-    prompt_limit: tokens; a prompt and its response fit into prompt_limit + response_limit
-    gpu_memory_utilization: share of the GPU for weights and key-value cache
+    prompt_limit: longest prompt in tokens; gpu_memory_utilization: share of the GPU that vLLM fills
     max_num_seqs: responses that are sampled at the same time
     CannotRun: vLLM has no attention kernel for the model on this device
     ValueError: vLLM does not start, for lack of memory for instance
@@ -59,37 +57,28 @@ class VLLMEngine(Engine):
     ):  # fmt: skip
         super().__init__(tokenizer, ends, response_limit, temperature)
         self.dtype, self.cuda, self.asleep = dtype, current_platform.is_cuda(), False
-        self.names = count()
-        self.running: dict[str, tuple[int, object]] = {}  # request -> slot, prompt
+        self.names, self.running = count(), {}  # request -> (slot, prompt)
         length = prompt_limit + self.response_limit
-        tokens = 2 * max_num_seqs * length
-        settings = dict(
-            model=model,
-            load_format="dummy",
-            dtype=dtype,
-            seed=seed,
-            max_model_len=length,
-            max_num_seqs=max_num_seqs,
-            gpu_memory_utilization=gpu_memory_utilization,
-            kv_cache_memory_bytes=None if self.cuda else cpu_cache(model, dtype, tokens),
-            # On a CPU no prompt is split over steps: vLLM would wind the request's generator
-            # back for that, which a CPU generator cannot do.
-            enable_chunked_prefill=self.cuda,
-            max_num_batched_tokens=max(length, 8192),
-            enforce_eager=not self.cuda,
-            enable_sleep_mode=self.cuda,
-            enable_prefix_caching=True,
-            block_size=None if self.cuda else 32,  # the default, 128, exceeds short prompts
-            logprobs_mode="processed_logprobs",  # log-probs at the sampling temperature
-            skip_tokenizer_init=True,
-            generation_config="vllm",  # the model's own would set top-p, top-k and stop ids
-            distributed_executor_backend="external_launcher" if n_ranks() > 1 else None,
-        )
+        # On a CPU, blocks have 32 tokens, as the default, 128, exceeds short prompts.
+        cache = None if self.cuda else cpu_cache(model, dtype, tokens=2 * max_num_seqs * length)
+        settings = dict(kv_cache_memory_bytes=cache, block_size=None if self.cuda else 32)
+        settings |= dict(model=model, load_format="dummy", dtype=dtype, seed=seed)
+        settings |= dict(max_num_seqs=max_num_seqs, gpu_memory_utilization=gpu_memory_utilization)
+        settings |= dict(max_model_len=length, max_num_batched_tokens=max(length, 8192))
+        # On a CPU no prompt is split over steps: vLLM would wind the request's generator back for
+        # that, which a CPU generator cannot do.
+        settings |= dict(enable_chunked_prefill=self.cuda, enforce_eager=not self.cuda)
+        settings |= dict(enable_sleep_mode=self.cuda, enable_prefix_caching=True)
+        # Log-probs are those at the sampling temperature. The model's own generation_config would
+        # set top-p, top-k and stop ids.
+        settings |= dict(logprobs_mode="processed_logprobs", generation_config="vllm")
+        many = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+        settings |= dict(distributed_executor_backend="external_launcher" if many else None)
         # Engines of one process share rotary tables; in vLLM 0.25 a second engine spoils them.
         rotary_embedding._ROPE_DICT.clear()
         with process_state():
             try:
-                self.llm = LLM(**settings)
+                self.llm = LLM(**settings, skip_tokenizer_init=True)
             except ValueError as error:  # the model is not supported, or memory is short
                 raise ValueError(f"vLLM does not start: {' '.join(str(error).split())}") from error
 
@@ -104,56 +93,52 @@ class VLLMEngine(Engine):
         self.running[self._add(prompt.ids, seed, self.response_limit)] = slot, prompt
 
     def step(self) -> list[tuple[int, Response]]:
-        """Make one step of vLLM: a token for each running request. Returns what it completed."""
+        """Sample a token of each running request. Returns the responses that this completes."""
         if self.idle:
             return []
         began, done, cached = time.perf_counter(), [], 0
-        for name, output in self._step():
+        for name, ids, logps, hits in self._step():
             slot, prompt = self.running.pop(name)
-            done.append((slot, self.response(prompt, *_sampled(output))))
-            cached += output.num_cached_tokens or 0
+            done.append((slot, self.response(prompt, ids, logps)))
+            cached += hits
         self.account(began, [response for _, response in done], cached)
         return done
 
     def stats(self) -> dict[str, float]:
-        """As `Engine.stats`, with the gap to the trainer's log-probs at the last push."""
+        """Return `Engine.stats` with the gap to the trainer's log-probs at the last push."""
         stats = super().stats()
         return stats and stats | {"engine/push_gap": self.push_gap}
 
     def _add(self, ids: list[int], seed: int, limit: int) -> str:
         name = str(next(self.names))
-        params = SamplingParams(
-            temperature=self.temperature,
-            max_tokens=limit,
-            seed=seed,
-            stop_token_ids=sorted(self.ends),  # the id that stops is kept in the response
-            ignore_eos=True,  # only stop_token_ids decide
-            logprobs=0,  # of the sampled token alone
-            flat_logprobs=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        options = dict(temperature=self.temperature, seed=seed, max_tokens=limit)
+        # Only these ids stop a response, and they are kept in it.
+        options |= dict(stop_token_ids=sorted(self.ends), ignore_eos=True, detokenize=False)
+        # 0 asks for the log-probs of the sampled tokens alone.
+        options |= dict(logprobs=0, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY)
+        params = SamplingParams(**options)
         self.llm.llm_engine.add_request(name, {"prompt_token_ids": ids}, params)
         return name
 
-    def _step(self) -> list[tuple[str, object]]:
-        """Step vLLM; returns (request, output) of the requests that are complete."""
-        return [(out.request_id, out) for out in self.llm.llm_engine.step() if out.finished]
+    def _step(self) -> Iterator[tuple[str, list[int], list[float], int]]:
+        """Step vLLM. Yields request, ids, log-probs and cached prompt tokens of complete ones."""
+        for out in self.llm.llm_engine.step():
+            if out.finished:
+                ids, logps = out.outputs[0].token_ids, out.outputs[0].logprobs.logprobs
+                yield out.request_id, list(ids), list(logps), out.num_cached_tokens or 0
 
     # ---- weights ----------------------------------------------------------------------------
 
     @torch.no_grad()
     def push_weights(self, actor_critic) -> None:
-        """Stream the actor's parameters into the engine's, one at a time; wakes a sleeping engine.
-
-        RunError: the engine's log-probs are not those of the new weights
-        """
+        """Stream the actor's parameters into the engine's, one at a time, and wake the engine.
+        RunError: its log-probs are not those of the new weights"""
         assert self.idle, f"{len(self.running)} responses are still being sampled"
         self.wake("weights")
         dtype = getattr(torch, self.dtype)
         weights = ((name, weight.to(dtype)) for name, weight in actor_critic.weights())
-        # All in one call, for vLLM packs a fused layer when its last part has come. (Its
-        # load_weights does not serve: on a CPU packed copies have replaced the weights.)
+        # All in one call, because vLLM packs a fused layer when its last part has come. (Not by
+        # load_weights: on a CPU it would miss the packed copies that layers compute with.)
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if not self.cuda:
             self.llm.apply_model(_repack_head)
@@ -164,19 +149,16 @@ class VLLMEngine(Engine):
 
     @torch.no_grad()
     def check_weights(self, actor_critic) -> float:
-        """Mean |log-prob difference| per token to the trainer, on a few sampled sequences.
-
-        RunError: it is larger than rounding explains
-        """
+        """Return the mean |log-prob difference| per token to the trainer on a few sequences.
+        RunError: it is larger than rounding explains"""
         g = torch.Generator().manual_seed(0)
         prompts = torch.randint(actor_critic.lm.config.vocab_size, (4, 16), generator=g).tolist()
         names = [self._add(ids, seed, limit=8) for seed, ids in enumerate(prompts)]
-        outputs = {}
+        outputs, gaps = {}, []
         while len(outputs) < len(names):
-            outputs.update(self._step())
-        gaps = []
+            outputs |= {name: (ids, logps) for name, ids, logps, _ in self._step()}
         for ids, name in zip(prompts, names, strict=True):
-            sampled, logps = _sampled(outputs[name])
+            sampled, logps = outputs[name]
             row = torch.tensor([ids + sampled], device=actor_critic.lm.device)
             mask = torch.arange(row.shape[1], device=row.device).unsqueeze(0) >= len(ids)
             ours = actor_critic(row, mask).logps.float().cpu()
@@ -199,19 +181,14 @@ class VLLMEngine(Engine):
             self.asleep = True
 
     def wake(self, part: str) -> None:
-        """Take memory back. part: "weights" first, and "kv_cache" when these are filled again."""
+        """Take memory back. part: first "weights", then "kv_cache" when the weights are filled."""
         if self.asleep:
             self.llm.wake_up(tags=[part])
             self.asleep = part != "kv_cache"
 
 
-def _sampled(output) -> tuple[list[int], list[float]]:
-    completion = output.outputs[0]
-    return list(completion.token_ids), list(completion.logprobs.logprobs)
-
-
 def _repack_head(model) -> None:
-    """On a CPU linear layers use packed copies; vLLM 0.32 does not renew that of a tied lm_head."""
+    """Renew the packed copy that a tied lm_head computes with on a CPU; vLLM 0.32 forgets it."""
     if hasattr(model.lm_head, "cpu_linear"):
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
@@ -219,10 +196,8 @@ def _repack_head(model) -> None:
 
 
 def cpu_cache(model: str, dtype: str, tokens: int) -> int:
-    """Bytes of keys and values for so many tokens. By itself vLLM would claim most of the memory.
-
-    CannotRun: vLLM has no kernel for this head size; it would fail at the first request only
-    """
+    """Return the bytes of `tokens` keys and values; by default vLLM claims most of the memory.
+    CannotRun: vLLM has no kernel for this head size, and would fail only at the first request"""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     config = AutoConfig.from_pretrained(model)
@@ -235,11 +210,6 @@ def cpu_cache(model: str, dtype: str, tokens: int) -> int:
         )
     per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * size
     return tokens * per_token * getattr(torch, dtype).itemsize
-
-
-def n_ranks() -> int:
-    initialised = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_world_size() if initialised else 1
 
 
 @contextmanager
