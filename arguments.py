@@ -22,7 +22,6 @@ PAPER = dict(
     token_budget=4096,
 )  # fmt: skip
 FAMILIES = {
-    "babyai": {},
     "babaisai": dict(response_limit=384, w_iter=10),
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
@@ -97,13 +96,11 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--first-token-weight", type=float, default=3.0, help="its weight in the value loss")
     group("--entropy-coef", type=float, default=0.0, help="coefficient of the entropy bonus")
     group("--max-grad-norm", type=float, default=1.0, help="gradient clipping norm; inf: off")
-    dtypes = ["auto", "float32", "bfloat16"]
-    group("--dtype", choices=dtypes, default="auto", help="of activations; auto: bfloat16 on a GPU")
+    group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="of activations")
     group("--gradient-checkpointing", action="store_true", help="recompute activations")
     group("--packed", choices=["auto", "on", "off"], default="auto", help="train without padding")
     group("--lora-rank", type=int, default=0, help="rank of LoRA adapters; 0: train all weights")
-    places = ["device", "host", "sharded"]
-    group("--reference", choices=places, default="device", help="where the reference model rests")
+    group("--reference", choices=["device", "host", "sharded"], default="device", help="its place")
     group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="DeepSpeed ZeRO stage")
     group("--offload-optimizer", action="store_true", help="keep its state in host memory")
     group("--tis-cap", type=float, help="largest ratio, with old log-probs from the engine")
@@ -170,8 +167,8 @@ def saved_args(run: Path) -> dict:
     try:
         saved = dict(json.loads(path.read_text())["args"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--resume {run}: its args.json is not that of a run") from error
-    return {k: v for k, v in saved.items() if k not in ("run_dir", "resume")} | {"run_dir": run}
+        raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
+    return saved | {"run_dir": run, "resume": None}
 
 
 # Of a resumed run: flags that may change freely, and flags that not even --override changes.
@@ -190,6 +187,7 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
         raise ValueError(f"--resume {args.resume} with {words}; add --override")
 
 
+MAX_TURNS = 10**6  # of a batch, which is held in host memory
 MANY, INF = 10**9, float("inf")
 RANGES = [
     # what a flag must be in words and in code (nan fails each test), and the flags
@@ -208,7 +206,6 @@ RANGES = [
     ("above 0 (inf: off)", lambda x: x > 0, "clip value_clip max_grad_norm env_timeout"),
     ("0 or from 0.001 to 1000", lambda x: x == 0 or 0.001 <= x <= 1000, "temperature"),
 ]  # fmt: skip
-MAX_TURNS = 10**6  # of a batch, which is held in host memory
 
 
 def check(args: argparse.Namespace) -> None:
@@ -220,12 +217,13 @@ def check(args: argparse.Namespace) -> None:
                 raise ValueError(f"--{name.replace('_', '-')} must be {words}, got {value}")
     if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
-    turns = f"n_env x e_len = {args.n_env} x {args.e_len} = {args.n_env * args.e_len} turns"
-    if args.n_env * args.e_len * max(1, args.w_epoch) > MAX_TURNS:
-        batches = f" ({args.w_epoch} times for the warm-up)" if args.w_epoch > 1 else ""
-        raise ValueError(f"{turns}{batches} are more than the {MAX_TURNS} that fit into memory")
-    if not args.eval_only and args.n_env * args.e_len % args.minibatch:
-        raise ValueError(f"{turns} do not divide into minibatches of {args.minibatch}")
+    turns = args.n_env * args.e_len
+    batch = f"n_env x e_len = {args.n_env} x {args.e_len} = {turns} turns"
+    if turns * max(1, args.w_epoch) > MAX_TURNS:
+        times = f" ({args.w_epoch} times for the warm-up)" if args.w_epoch > 1 else ""
+        raise ValueError(f"{batch}{times} are more than the {MAX_TURNS} that fit into memory")
+    if not args.eval_only and turns % args.minibatch:
+        raise ValueError(f"{batch} do not divide into minibatches of {args.minibatch}")
     if ":" not in args.engine and args.engine not in ENGINES:
         choices = f"choices: {', '.join(ENGINES)}, or module:name of your own"
         raise ValueError(f"unknown engine {args.engine!r}; {choices}")

@@ -52,16 +52,9 @@ def dual_gae(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def dual_discount_gae(
-    rewards: Tensor,
-    values: Tensor,
-    response_mask: Tensor,
-    next_values: Tensor,
-    episode_ends: Tensor,
-    gamma_step: float,
-    lam_step: float,
-    gamma_token: float,
-    lam_token: float,
-) -> tuple[Tensor, Tensor]:
+    rewards: Tensor, values: Tensor, response_mask: Tensor, next_values: Tensor,
+    episode_ends: Tensor, gamma_step: float, lam_step: float, gamma_token: float, lam_token: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return advantages and returns of every response token, both (E, N, T), 0 elsewhere.
 
     The arguments are the fields of `Batch`; next_values holds the bootstrap value where the batch

@@ -64,8 +64,6 @@ class Agent:
         self.generator = generator
         self.skipped_steps, self.skipped_rows = 0, []
 
-    # ---- learning rates and state -----------------------------------------------------------
-
     def schedule_lr(self, progress: float) -> None:
         """Set the learning rates for an update; progress: share of the updates already made."""
         self._scale_lr(1 - progress if self.lr_schedule == "linear" else 1.0)
@@ -95,8 +93,6 @@ class Agent:
         self._scale_lr(1.0)  # this command line's learning rates, not the saved ones
         self.generator.set_state(state["generator"])
         self.skipped_steps = state["skipped_steps"]
-
-    # ---- updates ----------------------------------------------------------------------------
 
     def update(self, rollouts) -> dict[str, float]:
         """One PPO update on a storage whose advantages are computed. Returns the ppo/* metrics."""

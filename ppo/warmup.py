@@ -16,26 +16,14 @@ from ppo.losses import explained_variance
 
 def make_warm_up(args) -> Callable:
     """Return `warm_up_critic(agent, rollouts, estimator)` with the settings of the command line."""
-    return partial(
-        warm_up_critic,
-        w_iter=args.w_iter,
-        w_fraction=args.w_fraction,
-        w_lr=args.w_lr,
-        gamma_step=args.gamma_step,
-        use_proper_time_limits=args.use_proper_time_limits,
-    )
+    names = "w_iter w_fraction w_lr gamma_step use_proper_time_limits"
+    return partial(warm_up_critic, **{name: getattr(args, name) for name in names.split()})
 
 
 def warm_up_critic(
-    agent,
-    rollouts,
-    estimator,
-    w_iter: int,
-    w_fraction: float,
-    w_lr: float,
-    gamma_step: float,
+    agent, rollouts, estimator, w_iter: int, w_fraction: float, w_lr: float, gamma_step: float,
     use_proper_time_limits: bool,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Train the critic for w_iter rounds; returns the warmup/* metrics.
 
     A round computes values and returns of all turns with the current critic and then trains on a

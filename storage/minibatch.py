@@ -22,13 +22,9 @@ class MicroBatch:
 
 
 def micro_batches(
-    prompts: list[list[int]],
-    responses: list[list[int]],
-    rows: list[int],
-    token_budget: int,
-    device: torch.device | str = "cpu",
-    ranks: Ranks = ALONE,
-) -> Iterator[MicroBatch]:
+    prompts: list[list[int]], responses: list[list[int]], rows: list[int], token_budget: int,
+    device: torch.device | str = "cpu", ranks: Ranks = ALONE,
+) -> Iterator[MicroBatch]:  # fmt: skip
     """Yield this rank's share of `rows` in micro-batches of at most token_budget padded tokens.
 
     A row that is longer than the budget gets a micro-batch of its own. All ranks get equally many

@@ -283,7 +283,7 @@ FILES = [
     ("resume: long name", None, f"--resume {LONG}", f"{LONG}: File name too long"),
     ("resume: empty args", write("a/args.json", ""), "--resume a", "args.json is not that of a"),
     ("resume: other args", write("a/args.json", "{}"), "--resume a", "args.json is not that of a"),
-    ("resume: list", write("a/args.json", '{"args": [1]}'), "--resume a", "is not that of a run"),
+    ("resume: list", write("a/args.json", '{"args": [1]}'), "--resume a", "does not describe a run"),
 ]  # fmt: skip
 
 

@@ -101,13 +101,9 @@ class VecEnv:
     """
 
     def __init__(
-        self,
-        make: Callable,
-        seeds: list[Iterable[int]],
-        workers: int = 0,
-        timeout: float = 300.0,
+        self, make: Callable, seeds: list[Iterable[int]], workers: int = 0, timeout: float = 300.0,
         max_faults: float = MAX_FAULTS,
-    ):
+    ):  # fmt: skip
         self.n_env, self.seeds, self.name = len(seeds), seeds, name_of(make)
         self.max_faults, self.begun, self.failed = max_faults, 0, 0
         self.faults: list[dict] = []

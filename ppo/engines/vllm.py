@@ -82,8 +82,6 @@ class VLLMEngine(Engine):
             except ValueError as error:  # the model is not supported, or memory is short
                 raise ValueError(f"vLLM does not start: {' '.join(str(error).split())}") from error
 
-    # ---- requests ---------------------------------------------------------------------------
-
     @property
     def idle(self) -> bool:
         return not self.running
@@ -126,8 +124,6 @@ class VLLMEngine(Engine):
             if out.finished:
                 ids, logps = out.outputs[0].token_ids, out.outputs[0].logprobs.logprobs
                 yield out.request_id, list(ids), list(logps), out.num_cached_tokens or 0
-
-    # ---- weights ----------------------------------------------------------------------------
 
     @torch.no_grad()
     def push_weights(self, actor_critic) -> None:
