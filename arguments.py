@@ -58,9 +58,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group = parser.add_argument_group("generation").add_argument
     group("--model", help="a Hugging Face model: a directory or a hub name")
-    group(
-        "--engine", default="auto", help="auto (vllm if possible), vllm, transformers or mod:Class"
-    )
+    group("--engine", default="auto",
+          help="vllm, transformers or module:Class; auto: vllm if it can")  # fmt: skip
     group("--gpu-memory-utilization", type=float, default=0.3, help="vLLM's share of the GPU")
     group("--temperature", type=float, default=1.0, help="sampling temperature; 0 is greedy")
     group("--prompt-limit", type=int, help="tokens; the oldest turns are dropped beyond it")
@@ -77,7 +76,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--lam-step", type=float, default=0.95, help="GAE lambda from turn to turn")
     group("--gamma-token", type=float, default=1.0, help="discount from token to token")
     group("--lam-token", type=float, default=1.0, help="GAE lambda from token to token")
-    group("--use-proper-time-limits", action="store_true", help="bootstrap V at a time limit")
+    group("--use-proper-time-limits", action="store_true",
+          help="bootstrap at a time limit instead of counting a failure")  # fmt: skip
     group("--kl-coef", type=float, default=0.001, help="beta of the KL penalty in the reward")
     group("--kl-estimator", choices=["k1", "k2", "k3"], default="k1", help="KL of the penalty")
     group("--kl-target", type=float, help="KL per token that beta adapts to; default: fixed beta")
@@ -87,23 +87,29 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--value-grad-trunk", action="store_true", help="let the value loss train the trunk")
     group("--lr", type=float, help="learning rate of the actor, or of its adapters")
     group("--critic-lr", type=float, help="learning rate of the critic")
-    group("--lr-schedule", choices=["constant", "linear"], default="constant", help="of both rates")
+    group("--lr-schedule", choices=["constant", "linear"], default="constant",
+          help="linear: both learning rates fall to 0")  # fmt: skip
     group("--ppo-epoch", type=int, help="passes over a batch")
     group("--minibatch", type=int, help="turns per optimizer step")
     group("--token-budget", type=int, help="padded tokens per forward pass")
     group("--clip", type=float, default=0.2, help="clip range of the probability ratio")
     group("--value-clip", type=float, help="clip range of value changes; inf: off")
-    group("--first-token-weight", type=float, default=3.0, help="its weight in the value loss")
+    group("--first-token-weight", type=float, default=3.0,
+          help="weight of a turn's first token in the value loss")  # fmt: skip
     group("--entropy-coef", type=float, default=0.0, help="coefficient of the entropy bonus")
     group("--max-grad-norm", type=float, default=1.0, help="gradient clipping norm; inf: off")
-    group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="of activations")
+    group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
+          help="dtype of activations; auto: bfloat16 on a GPU")  # fmt: skip
     group("--gradient-checkpointing", action="store_true", help="recompute activations")
-    group("--packed", choices=["auto", "on", "off"], default="auto", help="train without padding")
+    group("--packed", choices=["auto", "on", "off"], default="auto",
+          help="train without padding; auto: on a GPU in bfloat16")  # fmt: skip
     group("--lora-rank", type=int, default=0, help="rank of LoRA adapters; 0: train all weights")
-    group("--reference", choices=["device", "host", "sharded"], default="device", help="its place")
+    group("--reference", choices=["device", "host", "sharded"], default="device",
+          help="where the reference model rests between scorings")  # fmt: skip
     group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="DeepSpeed ZeRO stage")
-    group("--offload-optimizer", action="store_true", help="keep its state in host memory")
-    group("--tis-cap", type=float, help="largest ratio, with old log-probs from the engine")
+    group("--offload-optimizer", action="store_true", help="keep Adam's state in host memory")
+    group("--tis-cap", type=float,
+          help="take old log-probs from the engine, with ratios up to this")  # fmt: skip
     group = parser.add_argument_group("run").add_argument
     group("--seed", type=int, default=1, help="seed of everything random")
     group("--run-dir", type=folder, help="where the run is written; default: runs/<env>-<time>")

@@ -13,10 +13,7 @@ class ActionMemory(WindowMemory):
 
 
 class PeriodicMemory(WindowMemory):
-    """A history that grows and is cleared every n turns: turn t shows the last t mod n turns.
-
-    ValueError: length is below 1
-    """
+    """A history that is cleared every n >= 1 turns: turn t shows the last t mod n turns."""
 
     def __init__(self, length: int):
         if length < 1:

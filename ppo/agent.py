@@ -32,11 +32,9 @@ def make_agent(args, actor_critic, ranks: Ranks) -> "Agent":
 
 
 class Agent:
-    """Holds the optimizer and makes its steps. The arguments are the flags of the same names.
+    """Holds the optimizer and makes its steps. Most arguments are the flags of the same names.
 
-    max_grad_norm: bound on the gradient norm of actor and critic together
-    generator: shuffles the turns, in the same way on all ranks
-    ratio_cap: upper bound of the probability ratio (--tis-cap)
+    generator: shuffles the turns, in the same way on all ranks; ratio_cap: of --tis-cap
     make_stepper: `Stepper`, or a class that shards the optimizer over the ranks
     """
 

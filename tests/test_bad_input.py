@@ -281,9 +281,9 @@ FILES = [
     ("resume: a file", write("file"), "--resume file", "file is a file; name a directory"),
     ("resume: no run", None, "--resume m", "--resume m: no run there (args.json is missing)"),
     ("resume: long name", None, f"--resume {LONG}", f"{LONG}: File name too long"),
-    ("resume: empty args", write("a/args.json", ""), "--resume a", "args.json is not that of a"),
-    ("resume: other args", write("a/args.json", "{}"), "--resume a", "args.json is not that of a"),
-    ("resume: list", write("a/args.json", '{"args": [1]}'), "--resume a", "does not describe a run"),
+    ("resume: empty args", write("a/args.json", ""), "--resume a", "args.json does not describe"),
+    ("resume: other args", write("a/args.json", "{}"), "--resume a", "args.json does not describe"),
+    ("resume: list", write("a/args.json", '{"args": [1]}'), "--resume a", "not describe a run"),
 ]  # fmt: skip
 
 
