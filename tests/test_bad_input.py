@@ -72,10 +72,10 @@ FLAGS = [
     ("--e-len 2.5", "argument --e-len: invalid int value: '2.5'"),
     ("--seed=", "argument --seed: invalid int value: ''"),
     ("--gamma-step 0,99", "argument --gamma-step: invalid float value: '0,99'"),
-    ("--engine none", "invalid choice: 'none' (choose from 'auto', 'vllm', 'transformers')"),
+    ("--engine none", "unknown engine 'none'; choices: auto, vllm, transformers, or"),
     ("--lr-schedule cosine", "invalid choice: 'cosine' (choose from 'constant', 'linear')"),
     ("--kl-estimator k4", "invalid choice: 'k4' (choose from 'k1', 'k2', 'k3')"),
-    ("--advantages gae", "--advantages 'gae'; choices: dual-gae"),
+    ("--advantages gae", "unknown estimator 'gae'; choices: dual-gae, or module:name of"),
     # ranges
     ("--n-env 0", "--n-env must be from 1 to 1000000000, got 0"),
     ("--n-env 99999999999999999999", "--n-env must be from 1 to 1000000000, got 9999999999999"),
@@ -149,7 +149,7 @@ FLAGS = [
     ("--memory newest", "unknown memory 'newest'; choices: window, action, periodic, full, or mod"),
     ("--memory .memory:Memory", "unknown memory '.memory:Memory'; choices: window"),
     ("--memory no_such_module:Memory", "memory 'no_such_module:Memory' cannot be imported"),
-    ("--memory json:Memory", "module 'json' has no class 'Memory'; choices: window"),
+    ("--memory json:Memory", "module 'json' has no 'Memory'; choices: window"),
     ("--memory collections:deque", "must be a class with reset, update, messages; choices: window"),
     # what an environment says
     ("--env-name bad_envs:Nothing-v0", "an observation must be a text that is not empty, got ''"),
@@ -350,7 +350,7 @@ SURVIVES = [
     ("--n-env 1 --e-len 1 --minibatch 1", "trained model: "),
     ("--token-budget 1", "trained model: "),
     ("--max-episode-steps 1000000000 --memory-length 1000000000", "trained model: "),
-    ("--eval-only --temperature 0 --minibatch 3", "eval after 0 updates: "),
+    ("--eval-only --temperature 0 --minibatch 3", "an example of each: "),
 ]
 
 
