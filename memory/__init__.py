@@ -27,13 +27,11 @@ def make_memories(args, pasts: list[tuple]) -> list:
 
 
 def make(name: str, length: int):
-    """Return a memory of n = `length` turns; `name` is a key of MEMORIES or "module:Class".
-
-    ValueError: the length is negative, or there is no such memory
-    """
+    """Return a memory of n = `length` turns; `name` is a key of MEMORIES or "module:Class"."""
     if length < 0:
         raise ValueError(f"memory length must be >= 0, got {length}")
     memory = find("memory", name, MEMORIES)
     if not all(hasattr(memory, method) for method in METHODS):
-        raise ValueError(f"memory {name!r} must be a class with {', '.join(METHODS)}")
+        needs, ours = ", ".join(METHODS), ", ".join(MEMORIES)
+        raise ValueError(f"memory {name!r} must be a class with {needs}; choices: {ours}")
     return memory(length)

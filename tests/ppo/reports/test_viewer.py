@@ -255,7 +255,7 @@ def test_it_starts_without_torch_and_environments(tmp_path):
     code = "import sys, ppo.reports.viewer; print(*sys.modules)"
     command = [sys.executable, "-c", code]
     loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert not {"torch", "numpy", "PIL", "envs", "memory", "storage"} & set(loaded.split())
+    assert not {"torch", "numpy", "PIL", "envs", "memory"} & set(loaded.split())
 
 
 # ---- pictures -----------------------------------------------------------------------------------
