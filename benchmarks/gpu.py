@@ -1,40 +1,41 @@
-"""What a GPU does otherwise, checked and timed: packed rows in a kernel of their own, vLLM's sleep.
+"""Checks and times what a GPU does differently: packed rows in their own kernel, vLLM's sleep.
 
     python -m benchmarks.gpu                   random weights in the shape of Qwen2.5-3B
-    python -m benchmarks.gpu --shape tiny      in a minute, on a CPU as well
+    python -m benchmarks.gpu --shape tiny      takes a minute and also runs on a CPU
 
-Packed scores and gradients may be as far from those in fp32 as padded ones are, twice at most; if
-they are not, the exit code is 1.
+Packed scores and gradients may be up to twice as far from those in fp32 as padded ones are. If one
+is farther away, the exit code is 1.
 """
 
 import argparse
 import statistics
 import sys
-import time
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.large import GB, SHAPES, build
-from ppo.engines.contract import CannotRun, make_engine
+from benchmarks.common import GB, SHAPES, Stopwatch, make_vllm, save_model
+from ppo.engines.contract import CannotRun
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
 from storage.ranks import ALONE
 
 TURNS, PROMPT, RESPONSE = 8, 600, 120
-DEVICE, CUDA = ALONE.device, torch.cuda.is_available()
+DEVICE = ALONE.device
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", choices=SHAPES, default="3b")
-    parser.add_argument("--dtype", choices=["auto", "bfloat16", "float32"], default="auto")
+    parser.add_argument("--shape", choices=SHAPES, default="3b", help="shape of the random model")
+    dtypes = ["auto", "bfloat16", "float32"]
+    parser.add_argument("--dtype", choices=dtypes, default="auto", help="auto: bfloat16 on a GPU")
     args = parser.parse_args()
     dtype = choose_dtype(args.dtype, DEVICE)
     print(f"{args.shape}, {DEVICE}, {dtype}")
     with TemporaryDirectory() as folder:
-        build(args.shape, folder)
+        save_model(args.shape, folder)
         lm, tokenizer, ends = load_lm(folder, DEVICE)
         agrees = check_packing(lm, dtype)
         time_sleep(lm, tokenizer, ends, folder, dtype)
@@ -48,7 +49,7 @@ def check_packing(lm, dtype) -> bool:
     agrees = True
     print(f"{'relative distance to fp32':36s} {'padded':>9s} {'packed':>9s}")
     for name in exact:
-        a, b = (distance(ours[name], exact[name]) for ours in (padded, packed))
+        a, b = distance(padded[name], exact[name]), distance(packed[name], exact[name])
         agrees = agrees and b <= 2 * a + 1e-5
         print(f"{name:36s} {a:9.2g} {b:9.2g}")
     print(f"{'scores and gradients, seconds':36s} {padded_time:9.3f} {packed_time:9.3f}")
@@ -56,8 +57,11 @@ def check_packing(lm, dtype) -> bool:
 
 
 def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
-    """Scores of TURNS turns, a few gradients of a loss on them; seconds, the median of three."""
-    lm.config._attn_implementation = "sdpa"  # packing sets its own
+    """Score TURNS turns and differentiate a loss on them.
+
+    Returns the scores with three of the gradients, and the median seconds of three rounds.
+    """
+    lm.config._attn_implementation = "sdpa"  # an earlier call with `packed` has changed it
     lm.zero_grad()
     model = ActorCritic(lm, 2, 1.0, dtype=dtype, recompute=True, packed=packed)
     torch.manual_seed(1)
@@ -68,22 +72,20 @@ def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
         "gradient, branch's queries": model.branch[0].self_attn.q_proj.weight,
     }
     ids, mask = turns(lm.config.vocab_size)
-    taken = []
+    rounds = []
     for _ in range(4):
         model.zero_grad()
-        synchronize()
-        start = time.perf_counter()
-        out = model(ids, mask)
-        (out.logps.mean() + out.values.square().mean()).backward()
-        synchronize()
-        taken.append(time.perf_counter() - start)
-    said = {"log-probs": out.logps.detach(), "values": out.values.detach()}
-    said |= {name: weight.grad.clone() for name, weight in watched.items()}
-    return said, statistics.median(taken[1:])
+        with Stopwatch() as took:
+            out = model(ids, mask)
+            (out.logps.mean() + out.values.square().mean()).backward()
+        rounds.append(took.seconds)
+    results = {"log-probs": out.logps.detach(), "values": out.values.detach()}
+    results |= {name: weight.grad.clone() for name, weight in watched.items()}
+    return results, statistics.median(rounds[1:])
 
 
 def turns(vocab_size: int):
-    """Turns of random lengths: ids and response_mask (TURNS, PROMPT + RESPONSE)."""
+    """Make turns of random lengths: ids and response_mask, both (TURNS, PROMPT + RESPONSE)."""
     rng = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, (TURNS, PROMPT + RESPONSE), generator=rng)
     prompts = torch.randint(PROMPT // 4, PROMPT, (TURNS, 1), generator=rng)
@@ -96,39 +98,28 @@ def distance(ours, exact) -> float:
     return ((ours - exact).norm() / exact.norm()).item()
 
 
-def synchronize() -> None:
-    if CUDA:
-        torch.cuda.synchronize()
-
-
 def time_sleep(lm, tokenizer, ends, folder: str, dtype) -> None:
-    """Seconds of vLLM's start, pushes, sleep; memory of the GPU that others have, as it goes."""
-    settings = argparse.Namespace(
-        engine="vllm", model=folder, response_limit=RESPONSE, prompt_limit=PROMPT, temperature=1.0,
-        seed=0, gpu_memory_utilization=0.3, zero_stage=0,
-    )  # fmt: skip
+    """Print the seconds of vLLM's start, pushes and sleep, and the GPU memory free after each."""
     lm.config._attn_implementation = "sdpa"
     actor_critic = ActorCritic(lm, 0, 1.0, dtype=dtype)
-    start = time.perf_counter()
     try:
-        engine = make_engine(settings, tokenizer, ends, 32, dtype)
+        with Stopwatch() as took:
+            engine = make_vllm(folder, tokenizer, ends, 32, dtype, PROMPT, RESPONSE)
     except CannotRun as error:
         return print(error)
-    steps = dict(
-        start=lambda: None,
-        push=lambda: engine.push_weights(actor_critic),
-        again=lambda: engine.push_weights(actor_critic),
-        sleep=engine.sleep,
-        wake=lambda: engine.push_weights(actor_critic),
-    )
-    for name, step in steps.items():
-        step()
-        synchronize()
-        now = time.perf_counter()
-        free = f"{torch.cuda.mem_get_info()[0] / GB:6.1f} GiB free" if CUDA else ""
-        print(f"vLLM {name:31s} {now - start:9.3f} s {free}")
-        start = now
+    print_step("start", took.seconds)
+    push = partial(engine.push_weights, actor_critic)
+    for name, step in dict(push=push, again=push, sleep=engine.sleep, wake=push).items():
+        with Stopwatch() as took:
+            step()
+        print_step(name, took.seconds)
     print(f"{'gap of its log-probs to the trainer':36s} {engine.push_gap:9.2g}")
+
+
+def print_step(name: str, seconds: float) -> None:
+    cuda = torch.cuda.is_available()
+    free = f"{torch.cuda.mem_get_info()[0] / GB:6.1f} GiB free" if cuda else ""
+    print(f"vLLM {name:31s} {seconds:9.3f} s {free}")
 
 
 if __name__ == "__main__":

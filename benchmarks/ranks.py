@@ -1,33 +1,35 @@
-"""What an update costs: as the batch grows, and divided between two ranks.
+"""Measures what an update costs as the batch grows, and when two ranks share it.
 
     python -m benchmarks.ranks
 
-Real BabyAI turns of the embedded model, one OpenMP thread in each process. The growth is measured
-in processor time, for the machine's other work would be measured with it otherwise.
+The turns are real BabyAI turns of the embedded model, and each process has one OpenMP thread. The
+growth is measured in processor time, because wall time would include the machine's other work.
 """
 
-import os
+import argparse
 import statistics
-import subprocess
-import sys
-import time
+from functools import partial
 
-from arguments import get_args
-from benchmarks.run import babyai_batch, seconds
-from ppo.distributed import make_ranks
+from benchmarks.common import Stopwatch, run_python, seconds
+from benchmarks.run import babyai_batch
 
 N_ENVS = (8, 32, 128, 256)
 ROUNDS = 5
 
 
-def processor_seconds(function) -> float:
-    start = time.process_time()
-    function()
-    return time.process_time() - start
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    only = "only time an update, with this ZeRO stage and the launcher's ranks"
+    parser.add_argument("zero_stage", nargs="?", type=int, help=only)
+    zero_stage = parser.parse_args().zero_stage
+    if zero_stage is not None:
+        return print(update_seconds(zero_stage), flush=True)  # only the first rank prints
+    bench_growth()
+    bench_ranks()
 
 
 def bench_growth() -> None:
-    """Processor time per turn of one epoch over batches of 8 turns from N environments.
+    """Print the processor time per turn of one epoch over batches of 8 turns from N environments.
 
     The sizes take turns, so that a machine whose speed drifts does not decide the ratios.
     """
@@ -37,8 +39,9 @@ def bench_growth() -> None:
         for n_env, (agent, rollouts) in batches.items():
             turns = n_env * rollouts.e_len
             for _ in range(max(1, 512 // turns)):
-                took = processor_seconds(lambda: agent.update(rollouts))  # noqa: B023
-                per_turn[n_env].append(took / turns * 1e3)
+                with Stopwatch() as took:
+                    agent.update(rollouts)
+                per_turn[n_env].append(took.processor_seconds / turns * 1e3)
     print("N, ms per turn, against N = 8 (target: within 10 %)")
     medians = {n_env: statistics.median(times) for n_env, times in per_turn.items()}
     for n_env, median in medians.items():
@@ -47,28 +50,9 @@ def bench_growth() -> None:
 
 def growing_batch(n_env: int):
     flags = ["--n-env", str(n_env), "--ppo-epoch", "1", "--minibatch", "64"]
-    _, agent, rollouts = babyai_batch(flags)
-    agent.update(rollouts)  # once without measuring
+    agent, rollouts = babyai_batch(flags)
+    agent.update(rollouts)  # the first update is slower
     return agent, rollouts
-
-
-def update_seconds(zero_stage: int) -> float:
-    """The median wall time of an update; in each process of a launcher."""
-    flags = ["--n-env", "64", "--ppo-epoch", "1", "--zero-stage", str(zero_stage)]
-    _, agent, rollouts = babyai_batch(flags, make_ranks(get_args(flags)))
-    agent.update(rollouts)
-    median = statistics.median(seconds(lambda: agent.update(rollouts)) for _ in range(5))
-    print(median, flush=True)  # of the first rank alone
-    return median
-
-
-def launched(ranks: int, zero_stage: int) -> float:
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command = [sys.executable, *launch, "-m", "benchmarks.ranks", str(zero_stage)]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    env["CUDA_VISIBLE_DEVICES"] = ""  # ranks of a CPU, on any machine
-    run = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
-    return float(run.stdout.split()[-1])
 
 
 def bench_ranks() -> None:
@@ -79,9 +63,21 @@ def bench_ranks() -> None:
         print(f"{ranks} {zero_stage} {took:7.2f} s {alone / took:6.2f}x", flush=True)
 
 
+def launched(ranks: int, zero_stage: int) -> float:
+    """Return the seconds of an update on so many ranks. They use the CPU, on any machine."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    variables = dict(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", CUDA_VISIBLE_DEVICES="")
+    return float(run_python(*launch, "-m", "benchmarks.ranks", str(zero_stage), **variables))
+
+
+def update_seconds(zero_stage: int) -> float:
+    """Return the median wall time of an update. Each rank of a launcher calls this."""
+    flags = ["--n-env", "64", "--ppo-epoch", "1", "--zero-stage", str(zero_stage)]
+    agent, rollouts = babyai_batch(flags)
+    update = partial(agent.update, rollouts)
+    update()  # the first update is slower
+    return statistics.median(seconds(update) for _ in range(5))
+
+
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        update_seconds(int(sys.argv[1]))
-    else:
-        bench_growth()
-        bench_ranks()
+    main()

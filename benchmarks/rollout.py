@@ -1,4 +1,4 @@
-"""The table of rollout ratios: vLLM against lock-step, transformers and a cache that is off.
+"""Prints ratios of rollouts: vLLM against lock-step, transformers and no prefix cache.
 
     python -m benchmarks.rollout                               some minutes; needs vLLM
     python -m benchmarks.rollout --shape 3b --n-env 256        random weights, for a GPU
@@ -15,6 +15,7 @@ import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
@@ -22,14 +23,14 @@ import gymnasium
 import numpy as np
 import torch
 
-import memory
 from arguments import TINY
-from benchmarks.large import SHAPES, build
+from benchmarks.common import SHAPES, Stopwatch, make_vllm, medians, save_model, seconds
 from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import VecEnv
 from main import collect
+from memory import make_memories
 from memory.chat import make_render
-from ppo.engines.lockstep import TransformersEngine, sample
+from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
@@ -37,10 +38,10 @@ from storage.ranks import ALONE
 from storage.rollout import RolloutStorage
 
 REPETITIONS = 3
-PROMPT_LIMIT, RESPONSE_LIMIT, END = 1024, 512, 0
+PROMPT_LIMIT, RESPONSE_LIMIT = 1024, 512
 SIGMA = math.log(400 / 60) / 2.326  # of a lognormal whose 99th percentile is 400 / 60 medians
-TOKENS, SECONDS = 60, 0.3  # medians, of a response and of a turn of a slow environment
-MEAN = round(TOKENS * math.exp(SIGMA**2 / 2))  # tokens: the work of the heavy-tailed lengths
+TOKENS, SECONDS = 60, 0.3  # medians: tokens of a response, seconds of a slow environment's turn
+MEAN = round(TOKENS * math.exp(SIGMA**2 / 2))  # tokens of equal responses with the same work
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Way:
 
     engine: str = "vllm"
     tokens: int = 0  # of every response; 0: heavy-tailed
-    slow: bool = False  # environments that take a heavy-tailed time
+    slow: bool = False  # environments take a heavy-tailed time
     together: bool = False  # lock-step: all responses, then all environments
     memory_length: int = 0
     e_len: int = 6
@@ -57,7 +58,7 @@ class Way:
 
 EVENTS, SLOW, MEMORY = Way(), Way(slow=True), Way(tokens=32, memory_length=4)
 LOCK_STEP, SLOW_LOCK_STEP = replace(EVENTS, together=True), replace(SLOW, together=True)
-PAIRS = [  # name, A, B, target
+RATIOS = [  # name, A, B, target
     ("slow environments: event-driven / lock-step", SLOW, SLOW_LOCK_STEP, ">= 2"),
     ("fast environments: event-driven / lock-step", EVENTS, LOCK_STEP, ""),
     ("equal lengths: vLLM / transformers", Way(tokens=MEAN), Way("transformers", MEAN), ">= 1"),
@@ -70,11 +71,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     shape = "random weights of this shape; default: the embedded model"
     parser.add_argument("--shape", choices=SHAPES, help=shape)
-    parser.add_argument("--n-env", type=int, default=32)
+    parser.add_argument("--n-env", type=int, default=32, help="number of environments")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         if args.shape:
-            build(args.shape, folder)
+            save_model(args.shape, folder)
         print(f"{args.shape or 'embedded'} model, N = {args.n_env}")
         measure(folder if args.shape else str(TINY), args.n_env)
 
@@ -84,56 +85,66 @@ def measure(model: str, n_env: int) -> None:
     lm, tokenizer, _ = load_lm(model, ALONE.device)
     actor_critic = ActorCritic(lm, 0, 1.0, dtype=dtype)
     render = make_render(tokenizer, PROMPT_LIMIT)
-    settings = dict(model=model, dtype=str(dtype).removeprefix("torch."), max_num_seqs=n_env)
-    start, vllm = timed(build_vllm, tokenizer, settings)  # the import of vLLM included
-    transformers = RowLimits(tokenizer, {END}, RESPONSE_LIMIT, 1.0)
-    uncached = build_vllm(tokenizer, settings, enable_prefix_caching=False, enable_sleep_mode=False)
-    built = dict(vllm=vllm, uncached=uncached, transformers=transformers)
-    for engine in built.values():
+    make = partial(make_vllm, model, tokenizer, set(), n_env, dtype, PROMPT_LIMIT, RESPONSE_LIMIT)
+    with Stopwatch() as start:  # the import of vLLM included
+        vllm = make()
+    transformers = RowLengths(tokenizer, {lm.config.vocab_size - 1}, RESPONSE_LIMIT, 1.0)
+    engines = dict(vllm=vllm, uncached=without_cache(make), transformers=transformers)
+    for engine in engines.values():
         engine.push_weights(actor_critic)
-    pushes = [timed(vllm.push_weights, actor_critic)[0] for _ in range(REPETITIONS)]
-    ways = sorted({way for _, *pair, _ in PAIRS for way in pair}, key=repr)
+    pushes = [seconds(partial(vllm.push_weights, actor_critic)) for _ in range(REPETITIONS)]
+    ways = sorted({way for _, a, b, _ in RATIOS for way in (a, b)}, key=repr)
     for way in ways:  # not measured
-        rollout(replace(way, e_len=1), n_env, built[way.engine], render, REPETITIONS)
-    rates, rng = {}, random.Random(0)
-    for repetition in range(REPETITIONS):
+        rollout(replace(way, e_len=1), n_env, engines[way.engine], render, REPETITIONS)
+    took, rng = {}, random.Random(0)
+    for k in range(REPETITIONS):
         for way in rng.sample(ways, len(ways)):
-            rates[way, repetition] = rollout(way, n_env, built[way.engine], render, repetition)
-    print(f"{ALONE.device}, {settings['dtype']}, {torch.get_num_threads()} OpenMP thread(s)")
-    for clock, what in enumerate(("second", "second of processor time")):
-        print(f"{f'turns per {what}: A / B':46s} {'A':>7s} {'B':>7s}  A / B  target  pairs")
-        for name, a, b, target in PAIRS:
-            pairs = [(rates[a, k][clock], rates[b, k][clock]) for k in range(REPETITIONS)]
-            ratios = [x / y for x, y in pairs]
-            x, y = (statistics.median(column) for column in zip(*pairs, strict=True))
-            ratio, each = statistics.median(ratios), " ".join(f"{ratio:.2f}" for ratio in ratios)
-            print(f"{name:46s} {x:7.2f} {y:7.2f} {ratio:6.2f}  {target:6s}  {each}")
-    print(f"vLLM: start-up {start:.1f} s, push_weights {statistics.median(pushes):.3f} s")
+            took[way, k] = rollout(way, n_env, engines[way.engine], render, k)
+    print(f"{ALONE.device}, {dtype}, {torch.get_num_threads()} OpenMP thread(s)")
+    turns = {key: n_env * key[0].e_len for key in took}
+    print_table("second", {key: turns[key] / took[key].seconds for key in took})
+    rates = {key: turns[key] / took[key].processor_seconds for key in took}
+    print_table("second of processor time", rates)
+    push = statistics.median(pushes)
+    print(f"vLLM: start-up {start.seconds:.1f} s, push_weights {push:.3f} s")
 
 
-def timed(function, *args):
-    """Seconds and the result."""
-    start = time.perf_counter()
-    result = function(*args)
-    return time.perf_counter() - start, result
+def without_cache(make):
+    """Call `make` for an engine without a prefix cache; only one engine of a process can sleep."""
+    from ppo.engines import vllm
+
+    options, original = dict(enable_prefix_caching=False, enable_sleep_mode=False), vllm.LLM
+
+    def changed(**settings):
+        return original(**settings | options)
+
+    with patch.object(vllm, "LLM", changed):
+        return make()
 
 
-def rollout(way: Way, n_env: int, engine, render, repetition: int) -> tuple[float, float]:
-    """Turns of `way` per second, and per second of this process's processor time."""
+def print_table(what: str, rates: dict[tuple[Way, int], float]) -> None:
+    """Print all ratios. rates: turns per `what` of each way in each repetition"""
+    print(f"{f'turns per {what}: A / B':46s} {'A':>7s} {'B':>7s}  A / B  target  pairs")
+    for name, a, b, target in RATIOS:
+        pairs = [(rates[a, k], rates[b, k]) for k in range(REPETITIONS)]
+        of_a, of_b, ratio = medians(pairs)
+        each = " ".join(f"{x / y:.2f}" for x, y in pairs)
+        print(f"{name:46s} {of_a:7.2f} {of_b:7.2f} {ratio:6.2f}  {target:6s}  {each}")
+
+
+def rollout(way: Way, n_env: int, engine, render, repetition: int) -> Stopwatch:
+    """Collect n_env * e_len turns in this way; return the time it took."""
     envs = SlowEnvs(n_env, repetition, SECONDS if way.slow else 0.0, way.together)
-    memories = [memory.make("window", way.memory_length) for _ in range(n_env)]
-    for mem, first in zip(memories, envs.envs.reset(), strict=True):
-        mem.reset(first)
+    settings = argparse.Namespace(memory="window", memory_length=way.memory_length)
+    memories = make_memories(settings, envs.resume(None))
     storage = RolloutStorage(way.e_len, n_env, 4096)
-    drawn = Lengths(engine, way.tokens, way.together, repetition)
-    worked = time.process_time()
-    taken, _ = timed(collect, envs, memories, drawn, render, storage, repetition)
-    worked = time.process_time() - worked
+    lengths = Lengths(engine, way.tokens, way.together, repetition)
+    with Stopwatch() as took:
+        collect(envs, memories, lengths, render, storage, repetition)
     for count, turns in enumerate(storage.responses, 1):
-        lengths = [drawn.length(slot, count) for slot in range(n_env)]
-        assert [len(response.ids) for response in turns] == lengths, (way, count)
-    turns = n_env * way.e_len
-    return turns / taken, turns / worked
+        wanted = [lengths.length(slot, count) for slot in range(n_env)]
+        assert [len(response.ids) for response in turns] == wanted, (way, count)
+    return took
 
 
 def heavy_tailed(median: float, *seed: int) -> float:
@@ -141,11 +152,15 @@ def heavy_tailed(median: float, *seed: int) -> float:
 
 
 class Lengths:
-    """An engine that samples `tokens` tokens (0: heavy-tailed), all `together` or not."""
+    """An engine whose responses have a given length.
+
+    tokens: length of every response; 0: heavy-tailed
+    together: whether a step completes all responses that are under way
+    """
 
     def __init__(self, engine, tokens: int, together: bool, seed: int):
         self.engine, self.tokens, self.together, self.seed = engine, tokens, together, seed
-        self.count = Counter()  # of the responses of each slot
+        self.count = Counter()  # slot -> number of its responses
 
     def __getattr__(self, name):
         return getattr(self.engine, name)
@@ -166,34 +181,37 @@ class Lengths:
         return done
 
 
-class SlowEnvs:
-    """Environments of about `median` seconds, as if each had its process; `together` or not."""
+class SlowEnvs(VecEnv):
+    """Environments that take time, as if each had its own process.
+
+    median: seconds of a turn, heavy-tailed; 0: none
+    together: whether `poll` waits for all environments that are busy
+    """
 
     def __init__(self, n_env: int, seed: int, median: float, together: bool):
-        self.envs = VecEnv(Story, training_seeds(seed, range(n_env)))
+        super().__init__(Story, training_seeds(seed, range(n_env)))
         self.seed, self.median, self.together = seed, median, together
-        self.n_env, self.place = n_env, self.envs.place
-        self.count, self.answers = [0] * n_env, {}  # i -> (when it is due, Step)
+        self.count, self.due, self.held = Counter(), {}, {}  # turns, time of the answer, Step
 
-    def send(self, i: int, text: str) -> None:
-        self.envs.send(i, text)
-        [(_, step)] = self.envs.poll()
+    def send(self, i: int, response: str) -> None:
+        super().send(i, response)
+        self.held |= dict(super().poll())
         self.count[i] += 1
-        taken = heavy_tailed(self.median, self.seed, i, self.count[i], 2) if self.median else 0.0
-        self.answers[i] = time.perf_counter() + taken, step
+        delay = heavy_tailed(self.median, self.seed, i, self.count[i], 2) if self.median else 0.0
+        self.due[i] = time.perf_counter() + delay
 
     def poll(self, wait: bool = True):
-        times = [due for due, _ in self.answers.values()]
-        if wait and times:
-            until = max(times) if self.together else min(times)
+        if wait and self.due:
+            until = max(self.due.values()) if self.together else min(self.due.values())
             time.sleep(max(0.0, until - time.perf_counter()))
         now = time.perf_counter()
-        ready = [i for i in sorted(self.answers) if self.answers[i][0] <= now]
-        return [(i, self.answers.pop(i)[1]) for i in ready]
+        ready = [i for i in sorted(self.due) if self.due[i] <= now]
+        self.due = {i: due for i, due in self.due.items() if i not in ready}
+        return [(i, self.held.pop(i)) for i in ready]
 
 
 class Story(gymnasium.Env):
-    """Goes on without end, whatever it is told, in the words of BabyAI."""
+    """An endless environment that ignores its actions and speaks in the words of BabyAI."""
 
     words = "you see a red key blue door green ball grey box steps forward left right wall".split()
     system = f"Your goal: go to the red key. Your words are: {', '.join(words)}."
@@ -213,44 +231,27 @@ class Story(gymnasium.Env):
         return dict(system=self.system, instruction="What now?", kept=self._text())
 
 
-class RowLimits(TransformersEngine):
-    """A limit for each response, `response_limit` as it is when the prompt is submitted."""
+class RowLengths(TransformersEngine):
+    """An engine in which `response_limit` is the exact length of the next response submitted.
+
+    The id that ends a response must be the last one of the vocabulary.
+    """
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
-        rng = Counted(np.random.PCG64(seed))
-        rng.left = self.response_limit
-        self.queue.append((slot, prompt, rng))
-
-    def _generate(self, prompts, rngs):
-        self.response_limit = max(rng.left for rng in rngs)
-        with patch("ppo.engines.lockstep.sample", sample_counted):
-            return super()._generate(prompts, rngs)
+        self.queue.append((slot, prompt, Countdown(seed, self.response_limit)))
+        self.response_limit = RESPONSE_LIMIT  # bound of the batch, which ends with its last row
 
 
-class Counted(np.random.Generator):
-    """Of a response with `left` tokens to go."""
+class Countdown:
+    """The random numbers of a response. `sample` turns 1.0 into the last id of the vocabulary, and
+    numbers below 1/2 into other ids, unless the last one has more than half of the probability."""
 
+    def __init__(self, seed: tuple[int, ...], left: int):
+        self.rng, self.left = np.random.default_rng(seed), left
 
-def sample_counted(logits, temperature, rngs):
-    """As `sample`, but a response ends with its last token and never before."""
-    logits[:, END] = -torch.inf
-    tokens, logps = sample(logits, temperature, rngs)
-    for rng in rngs:
-        rng.left -= 1
-    tokens[torch.tensor([rng.left == 0 for rng in rngs])] = END
-    return tokens, logps
-
-
-def build_vllm(tokenizer, settings: dict, **options):
-    """options: of vLLM itself. Only one engine of a process can sleep, on a GPU."""
-    from ppo.engines import vllm as engine_vllm
-
-    make = engine_vllm.LLM
-    with patch.object(engine_vllm, "LLM", lambda **others: make(**others | options)):
-        return engine_vllm.VLLMEngine(
-            tokenizer, set(), RESPONSE_LIMIT, 1.0, **settings,
-            prompt_limit=PROMPT_LIMIT, seed=0, gpu_memory_utilization=0.3,
-        )  # fmt: skip
+    def random(self) -> float:
+        self.left -= 1
+        return self.rng.random() / 2 if self.left else 1.0
 
 
 if __name__ == "__main__":

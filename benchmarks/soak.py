@@ -1,10 +1,10 @@
-"""500 updates on the toy environment: does anything grow? Linux only.
+"""Makes 500 updates on the toy environment and shows whether anything grows. Linux only.
 
     python -m benchmarks.soak [--updates 500]
 
-A run of its own with two environment workers. Memory (anonymous, proportional set size), file
+The run is a process with two environment workers. Memory (anonymous, proportional set size), file
 descriptors and processes are read from /proc every 50 updates and compared with the first reading,
-after update 60: by then every kind of work, saving and evaluating among them, was done twice.
+after update 60: by then every kind of work, with saving and evaluating, has been done twice.
 """
 
 import argparse
@@ -14,7 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-EVERY, OFFSET = 50, 10  # the evaluations, with workers of their own, are at multiples of 25
+from benchmarks.common import proc_bytes
+
+EVERY, OFFSET = 50, 10  # evaluations, whose workers would be counted, are at multiples of 25
 COMMAND = """main.py --env-name toy --env-workers 2 --n-env 4 --e-len 2 --minibatch 8 --w-epoch 1
 --w-iter 1 --response-limit 8 --save-interval 25 --eval-interval 25 --eval-episodes 4
 --model models/tiny --engine transformers"""
@@ -22,7 +24,7 @@ COMMAND = """main.py --env-name toy --env-workers 2 --n-env 4 --e-len 2 --miniba
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=500)
+    parser.add_argument("--updates", type=int, default=500, help="number of updates to make")
     updates = parser.parse_args().updates
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
@@ -45,22 +47,20 @@ def count_lines(path: Path) -> int:
 
 
 def read(pid: int) -> dict[str, float]:
-    """MB of the main process and of its children, open files and processes of all."""
+    """Return the MB of the main process and of its children, and the files and processes of all."""
     children = [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     files = [len(list(Path(f"/proc/{p}/fd").iterdir())) for p in (pid, *children)]
     return {
-        "main MB": memory(pid),
-        "workers MB": sum(map(memory, children)),
+        "main MB": anonymous_mb(pid),
+        "workers MB": sum(map(anonymous_mb, children)),
         "files": sum(files),
         "processes": 1 + len(children),
     }
 
 
-def memory(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss_Anon:"):  # without files, which the kernel drops and reads again
-            return int(line.split()[1]) / 1024
-    raise ValueError(f"process {pid} has no Pss")
+def anonymous_mb(pid: int) -> float:
+    """Leave out pages of files, which the kernel drops and reads again."""
+    return proc_bytes("Pss_Anon", f"/proc/{pid}/smaps_rollup") / 2**20
 
 
 def print_row(update: int, readings: dict[int, dict]) -> None:

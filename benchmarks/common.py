@@ -1,0 +1,111 @@
+"""What several benchmarks share: a stopwatch, processes and their memory, random models, vLLM."""
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
+
+from arguments import TINY
+from ppo.engines.contract import make_engine
+from storage.ranks import ALONE
+
+GB = 2**30
+SHAPES = {
+    "3b": dict(
+        hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=2,
+        intermediate_size=11008, vocab_size=151_936,
+    ),
+    "small": dict(
+        hidden_size=256, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2,
+        intermediate_size=768, vocab_size=8192,
+    ),
+    "tiny": dict(
+        hidden_size=64, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=96, vocab_size=1024,
+    ),
+}  # fmt: skip
+
+
+class Stopwatch:
+    """`with Stopwatch() as took:` measures `took.seconds` and `took.processor_seconds`.
+
+    Processor time is that of this process. Work that is queued on a GPU is waited for.
+    """
+
+    def __enter__(self) -> "Stopwatch":
+        synchronize()
+        self.began, self.worked = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *error) -> None:
+        synchronize()
+        self.seconds = time.perf_counter() - self.began
+        self.processor_seconds = time.process_time() - self.worked
+
+
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def seconds(function) -> float:
+    with Stopwatch() as took:
+        function()
+    return took.seconds
+
+
+def medians(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
+    """Return the medians of A, of B and of A / B, where each pair is (A, B)."""
+    a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return a, b, statistics.median(x / y for x, y in pairs)
+
+
+def run_python(*words: str, **variables: str) -> str:
+    """Run Python with these arguments and environment variables; return its last line."""
+    command, env = [sys.executable, *words], os.environ | variables
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def proc_bytes(name: str, file: str = "/proc/self/status") -> int:
+    """Return a size from /proc. VmRSS: what a process holds now; VmHWM: the most it ever held."""
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path(file).read_text(), re.MULTILINE)
+    return int(found[1]) * 1024
+
+
+def random_lm(dtype: torch.dtype, **config):
+    """Make a Qwen2 with random weights; `config` are fields of its configuration."""
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(Qwen2Config(**config), dtype=dtype).eval()
+
+
+def save_model(shape: str, folder: Path | str) -> Qwen2Config:
+    """Write a random model in bf16 with the embedded model's tokenizer. shape: a key of SHAPES"""
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    with torch.device(ALONE.device):
+        lm = random_lm(
+            torch.bfloat16, **SHAPES[shape], tie_word_embeddings=True,
+            max_position_embeddings=32768, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
+        )  # fmt: skip
+    lm.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return lm.config
+
+
+def make_vllm(
+    model: str, tokenizer, ends: set[int], slots: int, dtype, prompt_limit: int, response_limit: int
+):
+    """Make a vLLM engine as main.py does. CannotRun: vLLM is missing, or cannot run the model."""
+    settings = Namespace(
+        engine="vllm", model=model, prompt_limit=prompt_limit, response_limit=response_limit,
+        temperature=1.0, seed=0, gpu_memory_utilization=0.3, zero_stage=0,
+    )  # fmt: skip
+    return make_engine(settings, tokenizer, ends, slots, dtype)
