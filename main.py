@@ -8,12 +8,13 @@ E turns of each of N environments. What a verb does is in the file that its obje
 
 import os
 import sys
+from contextlib import ExitStack, closing
 from itertools import count
 
 import torch
-from envs.pool.seeds import panel_seeds, training_seeds
 
 from arguments import get_args
+from envs.pool.seeds import panel_seeds, training_seeds
 from envs.pool.vec_env import make_envs
 from memory import make_memories
 from memory.chat import make_render
@@ -21,7 +22,6 @@ from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import make_engine
-from ppo.errors import exit_code
 from ppo.evaluation import Panel
 from ppo.fit.advice import dry_run
 from ppo.kl import make_kl
@@ -30,16 +30,17 @@ from ppo.reports.evaluations import write_eval_table
 from ppo.reports.zero_shot import Transcript, write_check
 from ppo.run.checkpoint import Checkpoints
 from ppo.run.directory import choose_run_dir, start_run_dir
+from ppo.run.exit import exit_code
 from ppo.run.logger import Logger, Timer
 from ppo.run.stop import Stop
 from ppo.warmup import make_warm_up
 from storage.rollout import RolloutStorage
 
 
-def collect(envs, memories, engine, render, rollouts, seed: int) -> None:
+def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
     """Fill `rollouts`; nobody waits for the slowest response or the slowest environment.
 
-    seed: of the sampling noise, which also depends on the environment's episode and turn
+    seed: with an episode and a turn it makes the sampling noise; stop: may end this early
     """
 
     def ask(i: int) -> None:
@@ -52,7 +53,7 @@ def collect(envs, memories, engine, render, rollouts, seed: int) -> None:
 
     for i in range(envs.n_env):
         ask(i)
-    while not rollouts.full:
+    while not (rollouts.full or stop.signalled):
         for i, response in engine.step():  # the responses that are complete
             rollouts.act(i, response)
             envs.send(i, response.text)
@@ -64,76 +65,80 @@ def collect(envs, memories, engine, render, rollouts, seed: int) -> None:
             if step.first is not None:  # the episode ended, and the next one has begun
                 memories[i].reset(step.first)
             ask(i)
-    rollouts.join()  # of many ranks, each now holds the whole batch
+    if not stop.now():  # all ranks go on, or none
+        rollouts.join()  # now each of them holds the whole batch
 
 
 def main(args) -> int:
     """Train, or only evaluate. Returns the exit code."""
-    ranks = make_ranks(args)
-    run = choose_run_dir(args, ranks)
-    kl, estimator, warm_up_critic = make_kl(args), make_estimator(args), make_warm_up(args)
-    torch.manual_seed(args.seed)
-    actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
-    agent = make_agent(args, actor_critic, ranks)
-    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks)
-    checkpoints = Checkpoints(args, run, ranks, tokenizer)
-    start = checkpoints.restore(agent=agent, kl=kl, episodes=rollouts.episodes)
-    mine = ranks.share(args.n_env)  # the environments that this rank plays
-    envs = make_envs(args, training_seeds(args.seed, mine))
-    memories = make_memories(args, envs.resume(checkpoints.places(mine)))
-    render = make_render(tokenizer, args.prompt_limit)
-    render(memories[0].messages())  # a prompt limit that is too small is told before anything runs
-    engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
-    start_run_dir(run, args, checkpoints.state, ranks)  # the first file is written here
-    logger, timer, stop = Logger(args, run, start, tokenizer, ranks), Timer(), Stop(ranks)
-    logger.describe(actor_critic, engine)
-    engine.push_weights(actor_critic)
+    with ExitStack() as cleanup:  # however the run ends, it gives back what it took
+        ranks = make_ranks(args)
+        run = choose_run_dir(args, ranks)
+        kl, estimator, warm_up_critic = make_kl(args), make_estimator(args), make_warm_up(args)
+        torch.manual_seed(args.seed)
+        actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
+        agent = make_agent(args, actor_critic, ranks)
+        rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks)
+        checkpoints = Checkpoints(args, run, ranks, tokenizer)
+        start = checkpoints.restore(agent=agent, kl=kl, episodes=rollouts.episodes)
+        mine = ranks.share(args.n_env)  # the environments that this rank plays
+        envs = make_envs(args, training_seeds(args.seed, mine))
+        cleanup.callback(envs.close)
+        memories = make_memories(args, envs.resume(checkpoints.places(mine)))
+        render = make_render(tokenizer, args.prompt_limit)
+        render(memories[0].messages(), whole=True)  # too small a prompt limit is told right here
+        engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
+        start_run_dir(run, args, checkpoints.state, ranks)  # the first file is written here
+        logger, timer = Logger(args, run, start, tokenizer, ranks), Timer()
+        stop = cleanup.enter_context(Stop(ranks))
+        logger.describe(actor_critic, engine)
+        engine.push_weights(actor_critic)
 
-    if args.w_epoch and not checkpoints.state and not args.eval_only:
-        batches = rollouts.longer(args.w_epoch)
-        logger.say(f"critic warm-up on {batches.e_len * args.n_env} turns ...")
-        with timer("collect"):
-            collect(envs, memories, engine, render, batches, args.seed)
-        engine.sleep()
-        with timer("warmup"):
-            figures = warm_up_critic(agent, batches, estimator)
-        logger.warmup(figures | engine.stats() | timer.lap())
-        engine.push_weights(actor_critic)  # the actor has not changed: this only wakes the engine
+        if args.w_epoch and not checkpoints.state and not args.eval_only:
+            batches = rollouts.longer(args.w_epoch)
+            logger.say(f"critic warm-up on {batches.e_len * args.n_env} turns ...")
+            with timer("collect"):
+                collect(envs, memories, engine, render, batches, args.seed, stop)
+            engine.sleep()
+            with timer("warmup"):
+                figures = warm_up_critic(agent, batches, estimator, stop)
+            if stop.asked:
+                return logger.goodbye(stop, saved=False)
+            logger.warmup(figures | engine.stats() | timer.lap())
+            engine.push_weights(actor_critic)  # the actor is unchanged: this wakes the engine
 
-    for update in count(start):
-        last = args.eval_only or update == args.num_updates or stop.now()
-        checkpoints.mark(update, envs)
-        if checkpoints.due(last):
-            checkpoints.save()
-        if evaluation_due(args, update, last) and not stop.asked:
-            evaluate(args, engine, render, ranks, logger, timer, update)
-        if last:
-            break
-        with timer("collect"):
-            collect(envs, memories, engine, render, rollouts, args.seed)
-        if stop.now():
-            checkpoints.save()  # the state that was marked: a resumed run collects this batch again
-            break
-        engine.sleep()
-        with timer("score"), reference.awake():
-            rollouts.score(actor_critic, reference, trust_engine=args.tis_cap is not None)
-            rollouts.penalise_kl(kl)
-            rollouts.compute_returns(estimator, args.use_proper_time_limits)
-        with timer("update"):
-            agent.schedule_lr(update / args.num_updates)
-            figures = agent.update(rollouts)
-        logger.check_finite(update, rollouts, agent)
-        figures |= engine.stats() | {"kl/coef": kl.coef}
-        with timer("push"):
-            engine.push_weights(actor_critic)
-        logger.write(update, rollouts, envs, figures | timer.lap())
-        kl.update(rollouts.mean_kl(), args.n_env * args.e_len)
-        rollouts.after_update()
+        for update in count(start):
+            last = args.eval_only or update == args.num_updates or stop.now()
+            checkpoints.mark(update, envs)
+            if checkpoints.due(last):
+                checkpoints.save()
+            with stop.saving(checkpoints):
+                if evaluation_due(args, update, last) and not stop.asked:
+                    evaluate(args, engine, render, ranks, logger, timer, update, stop)
+                if last:
+                    break
+                with timer("collect"):
+                    collect(envs, memories, engine, render, rollouts, args.seed, stop)
+            if stop.asked:  # the marked state is saved: a resumed run collects this batch again
+                break
+            engine.sleep()
+            with timer("score"), reference.awake():
+                rollouts.score(actor_critic, reference, trust_engine=args.tis_cap is not None)
+                rollouts.penalise_kl(kl)
+                rollouts.compute_returns(estimator, args.use_proper_time_limits)
+            with timer("update"):
+                agent.schedule_lr(update / args.num_updates)
+                figures = agent.update(rollouts)
+            logger.check_finite(update, rollouts, agent)
+            figures |= engine.stats() | {"kl/coef": kl.coef}
+            with timer("push"):
+                engine.push_weights(actor_critic)
+            logger.write(update, rollouts, envs, figures | timer.lap())
+            kl.update(rollouts.mean_kl(), args.n_env * args.e_len)
+            rollouts.after_update()
 
-    logger.goodbye(stop)
-    envs.close()
-    ranks.wait()
-    return stop.close()
+        ranks.wait()
+        return logger.goodbye(stop)
 
 
 def evaluation_due(args, update: int, last: bool) -> bool:
@@ -143,14 +148,15 @@ def evaluation_due(args, update: int, last: bool) -> bool:
     return last or update % args.eval_interval == 0 and not (update == 0 and args.skip_first_eval)
 
 
-def evaluate(args, engine, render, ranks, logger, timer, update: int) -> None:
+def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> None:
     """Play the evaluation panel: the same episodes and the same sampling noise in every run."""
     transcript = Transcript() if args.eval_only else None
     panel = Panel(min(args.n_env, args.eval_episodes), ranks, transcript)
     envs = make_envs(args, panel_seeds(args.eval_episodes, panel.n_env, panel.share))
-    with timer("eval"):
-        collect(envs, make_memories(args, envs.resume(None)), engine, render, panel, seed=0)
-    envs.close()
+    with timer("eval"), closing(envs):
+        collect(envs, make_memories(args, envs.resume(None)), engine, render, panel, 0, stop)
+    if stop.asked:
+        return
     figures = {"eval/temperature": args.temperature} | engine.stats() | timer.lap()
     logger.evaluation(update, panel.summary() | figures, envs)
     if logger.leads:

@@ -34,6 +34,7 @@ from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
+from ppo.run.stop import Stop
 from storage.ranks import ALONE
 from storage.rollout import RolloutStorage
 
@@ -140,7 +141,7 @@ def rollout(way: Way, n_env: int, engine, render, repetition: int) -> Stopwatch:
     storage = RolloutStorage(way.e_len, n_env, 4096)
     lengths = Lengths(engine, way.tokens, way.together, repetition)
     with Stopwatch() as took:
-        collect(envs, memories, lengths, render, storage, repetition)
+        collect(envs, memories, lengths, render, storage, repetition, Stop())
     for count, turns in enumerate(storage.responses, 1):
         wanted = [lengths.length(slot, count) for slot in range(n_env)]
         assert [len(response.ids) for response in turns] == wanted, (way, count)

@@ -28,6 +28,7 @@ from ppo.engines.lockstep import TransformersEngine
 from ppo.model import decoder
 from ppo.model.actor_critic import make_models
 from ppo.model.reference import Reference
+from ppo.run.stop import Stop
 from storage.minibatch import MicroBatch
 from storage.rollout import RolloutStorage
 
@@ -113,7 +114,7 @@ def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
     memories = make_memories(args, envs.resume(None))
     render = make_render(tokenizer, args.prompt_limit)
     rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks)
-    collect(envs, memories, engine, render, rollouts, args.seed)
+    collect(envs, memories, engine, render, rollouts, args.seed, Stop())
     rollouts.score(actor_critic, reference)
     rollouts.compute_returns(make_estimator(args), args.use_proper_time_limits)
     return make_agent(args, actor_critic, ranks), rollouts

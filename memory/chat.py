@@ -1,28 +1,29 @@
 """From chat messages to prompt ids, within the prompt limit.
 
-A prompt that is too long loses its oldest history turns, never the system message, the current
-observation or the generation prompt. One trap remains for whoever picks the model: some templates
-(Qwen3's) strip reasoning between <think> tags from earlier assistant messages, and the model would
-not see what it thought. The tokenizer is passed in; nothing here imports torch or transformers.
+A prompt that is too long loses its oldest history turns, and then the middle of the current
+observation: an environment that once says too much must not end a run of days. One trap remains for
+whoever picks the model: some templates (Qwen3's) strip reasoning between <think> tags from earlier
+assistant messages. Nothing here imports torch or transformers.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 FIRST_TRY = 8  # history turns; up to so many are tokenised once, if they fit
+MARK = "\n[... {} characters are left out here ...]\n"
 
 
 @dataclass(frozen=True)
 class Prompt:
     ids: list[int]
     overflow: bool  # whether history was dropped to keep the prompt limit
+    shortened: bool = False  # whether the middle of the current observation was left out
 
 
-def make_render(tokenizer, prompt_limit: int) -> Callable[[list[dict]], Prompt]:
-    """Return `render(messages) -> Prompt` of at most `prompt_limit` tokens.
+def make_render(tokenizer, prompt_limit: int) -> Callable[..., Prompt]:
+    """Return `render(messages, whole=False) -> Prompt` of at most `prompt_limit` tokens.
 
-    ValueError: the tokenizer has no chat template; from `render`: a prompt is too long even
-        without history
+    ValueError: the tokenizer has no chat template; from `render`: what must stay is too long
     """
     if getattr(tokenizer, "chat_template", None) is None:
         name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
@@ -35,32 +36,41 @@ def make_render(tokenizer, prompt_limit: int) -> Callable[[list[dict]], Prompt]:
         text = text.encode("utf-8", "replace").decode("utf-8")
         return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
-    def render(messages: list[dict]) -> Prompt:
+    def render(messages: list[dict], whole: bool = False) -> Prompt:
         start = 1 if messages[0]["role"] == "system" else 0
         system, rest = messages[:start], messages[start:]  # rest: history, then the question
         turns = len(rest) // 2
-        n, ids = _most_turns(lambda n: tokenise(system + rest[-2 * n - 1 :]), turns, prompt_limit)
-        return Prompt(ids, overflow=n < turns)
+        n, ids = _most(lambda n: tokenise(system + rest[-2 * n - 1 :]), turns, prompt_limit)
+        if n >= 0:
+            return Prompt(ids, overflow=n < turns)
+        question = rest[-1]["content"]
+        around = lambda n: [*system, rest[-1] | {"content": _shortened(question, n)}]
+        kept, some = _most(lambda n: tokenise(around(n)), len(question) - 1, prompt_limit)
+        if whole or kept < 0:
+            least = f"the system prompt and the current observation ({len(ids)} tokens)"
+            raise ValueError(f"prompt limit {prompt_limit} is below {least}; raise --prompt-limit")
+        return Prompt(some, overflow=turns > 0, shortened=True)
 
     return render
 
 
-def _most_turns(tokenise: Callable[[int], list[int]], turns: int, limit: int) -> tuple[int, list]:
-    """Return the largest n <= turns for which tokenise(n) keeps the limit, and its ids.
+def _shortened(text: str, n: int) -> str:
+    """Return the first and the last n / 2 characters, around a mark."""
+    tail = n // 2
+    return text[: n - tail] + MARK.format(len(text) - n) + text[len(text) - tail :]
 
-    n is doubled, then bisected, so the work grows with the limit and not with the whole history.
-    ValueError: even n = 0 is too long
-    """
-    fits, best, at_most, n = -1, [], turns, min(turns, FIRST_TRY)
-    while fits < at_most:
+
+def _most(tokenise: Callable[[int], list[int]], at_most: int, limit: int) -> tuple[int, list]:
+    """Return the largest n <= at_most for which tokenise(n) keeps the limit, and its ids; -1 and
+    the ids of n = 0 if even these are too long."""
+    # n is doubled, then bisected, so the work grows with the limit and not with what is dropped.
+    fits, best, most, n = -1, [], at_most, min(at_most, FIRST_TRY)
+    while fits < most:
         ids = tokenise(n)
         if len(ids) <= limit:
             fits, best = n, ids
         else:
-            at_most = n - 1
-        growing = at_most == turns  # nothing has been too long yet
-        n = min(turns, 2 * n) if growing else (fits + at_most + 1) // 2
-    if fits < 0:
-        least = f"the system prompt and the current observation ({len(ids)} tokens)"
-        raise ValueError(f"prompt limit {limit} is below {least}; raise --prompt-limit")
-    return fits, best
+            most = n - 1
+        growing = most == at_most  # nothing has been too long yet
+        n = min(at_most, 2 * n) if growing else (fits + most + 1) // 2
+    return fits, best if fits >= 0 else ids

@@ -45,15 +45,11 @@ class Agent:
         ratio_cap: float = float("inf"), ranks: Ranks = ALONE, make_stepper=Stepper,
     ):  # fmt: skip
         self.actor_critic = actor_critic
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": actor_critic.actor_parameters(), "lr": lr},
-                {"params": actor_critic.critic_parameters(), "lr": critic_lr},
-            ],
-            betas=(0.9, 0.99),  # .999 would average over more steps than many runs have
-            fused=actor_critic.critic_parameters()[0].is_cuda,
-            weight_decay=0.0,
-        )
+        actor, critic = actor_critic.actor_parameters(), actor_critic.critic_parameters()
+        groups = [dict(params=actor, lr=lr), dict(params=critic, lr=critic_lr)]
+        # A second beta of .999 would average over more steps than many runs have.
+        options = dict(betas=(0.9, 0.99), weight_decay=0.0, fused=critic[0].is_cuda)
+        self.optimizer = torch.optim.AdamW(groups, **options)
         self.stepper = make_stepper(actor_critic, self.optimizer, max_grad_norm, ranks)
         self.ranks, self.base_lrs, self.lr_schedule = ranks, (lr, critic_lr), lr_schedule
         self.clip, self.value_clip, self.ratio_cap = clip, value_clip, ratio_cap
@@ -95,7 +91,7 @@ class Agent:
     def update(self, rollouts) -> dict[str, float]:
         """One PPO update on a storage whose advantages are computed. Returns the ppo/* metrics."""
         mask = rollouts.response_mask  # (E, N, T)
-        # White over the whole batch: the scale of the rewards does not change the policy's steps.
+        # White, so that the scale of the rewards does not change the policy's steps.
         advantages = whiten(rollouts.advantages, mask)
         sums, tokens, norms, first_ratio = {}, 0, [], None
         for _ in range(self.ppo_epoch):

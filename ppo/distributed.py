@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import warnings
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ppo.errors import RunError
 from ppo.optimizer import Stepper
 from storage.ranks import ALONE, Ranks
 
@@ -46,13 +48,24 @@ class LaunchedRanks(Ranks):
 
     def gather(self, items: list) -> list:
         lists = [None] * self.size
-        dist.all_gather_object(lists, items)
+        with self._together():
+            dist.all_gather_object(lists, items)
         return [item for part in lists for item in part]
 
     def sum(self, tensor: Tensor) -> Tensor:
         total = tensor.to(self.device)  # NCCL takes no CPU tensors
-        dist.all_reduce(total)
+        with self._together():
+            dist.all_reduce(total)
         return tensor if total is tensor else tensor.copy_(total)
+
+    @contextmanager
+    def _together(self):
+        """RunError: a rank that should take part has died."""
+        try:
+            yield
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0][:200]
+            raise RunError(f"another rank has ended, see its message ({reason})") from error
 
 
 def make_ranks(args) -> Ranks:

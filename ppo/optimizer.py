@@ -13,10 +13,7 @@ from storage.ranks import Ranks
 
 
 class Stepper:
-    """Makes the steps of an AdamW with two groups of parameters: the actor's, then the critic's.
-
-    max_grad_norm: largest norm of the gradient of actor and critic together
-    """
+    """Makes the steps of an AdamW with two groups of parameters: the actor's, then the critic's."""
 
     def __init__(self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks):
         self.actor_critic, self.optimizer = actor_critic, optimizer

@@ -15,14 +15,14 @@ from ppo.losses import explained_variance
 
 
 def make_warm_up(args) -> Callable:
-    """Return `warm_up_critic(agent, rollouts, estimator)` with the settings of the command line."""
+    """Return `warm_up_critic(agent, rollouts, estimator, stop)` with its settings bound."""
     names = "w_iter w_fraction w_lr gamma_step use_proper_time_limits"
     return partial(warm_up_critic, **{name: getattr(args, name) for name in names.split()})
 
 
 def warm_up_critic(
-    agent, rollouts, estimator, w_iter: int, w_fraction: float, w_lr: float, gamma_step: float,
-    use_proper_time_limits: bool,
+    agent, rollouts, estimator, stop, w_iter: int, w_fraction: float, w_lr: float,
+    gamma_step: float, use_proper_time_limits: bool,
 ) -> dict[str, float]:  # fmt: skip
     """Train the critic for w_iter rounds; returns the warmup/* metrics.
 
@@ -30,11 +30,15 @@ def warm_up_critic(
     random share w_fraction of the turns (paper: a tenth). The actor is frozen, so the KL to the
     reference is 0 and the rewards are the environment's alone.
     """
+    if stop.asked:  # `rollouts` is not complete
+        return {}
     agent.begin_warm_up(w_lr)
     E, N, loss = rollouts.e_len, rollouts.n_env, None
     held_out = torch.arange(N) % 4 == 3  # (N,)
     rows = (~held_out).repeat(E).nonzero().flatten()  # the turns of all other environments
     for _ in range(w_iter):
+        if stop.now():
+            return {}
         # The targets are computed anew in each round: they bootstrap from the critic itself.
         rollouts.score_values(agent.actor_critic)
         rollouts.compute_returns(estimator, use_proper_time_limits)

@@ -15,6 +15,7 @@ def batch_figures(rollouts) -> dict[str, float | None]:
         "rollout/response_tokens": rollouts.response_mask.sum().item() / len(steps),
         "rollout/truncated_responses": _share([response.truncated for response in responses]),
         "rollout/prompt_overflow": _share([response.prompt.overflow for response in responses]),
+        "rollout/prompt_shortened": _share([response.prompt.shortened for response in responses]),
         "rollout/prompt_tokens": sum(len(r.prompt.ids) for r in responses) / len(steps),
         **_engine_gap(rollouts),
         **_kl_figures(rollouts, responses, steps),

@@ -24,6 +24,7 @@ EOS = 0
 class FakePrompt:
     ids: list[int]
     overflow: bool = False
+    shortened: bool = False
 
 
 @dataclass

@@ -21,6 +21,7 @@ from ppo.agent import Agent  # noqa: E402
 from ppo.distributed import LaunchedRanks, make_stepper, shard  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference  # noqa: E402
+from ppo.run.stop import Stop  # noqa: E402
 from ppo.warmup import warm_up_critic  # noqa: E402
 from storage.figures import batch_figures  # noqa: E402
 from storage.ranks import ALONE, Ranks  # noqa: E402
@@ -48,7 +49,7 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 3):
     estimator, kl = partial(dual_discount_gae, **DISCOUNTS), KLPenalty(0.1, "k1", None)
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
     rollouts = fill_storage(E=5, N=4, token_budget=30, ranks=ranks)
-    metrics = [warm_up_critic(agent, rollouts, estimator, **WARM_UP)]
+    metrics = [warm_up_critic(agent, rollouts, estimator, Stop(ranks), **WARM_UP)]
     for seed in range(updates):
         rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, ranks=ranks)
         rollouts.score(actor_critic, reference)

@@ -69,7 +69,7 @@ ROOMS = {
     "optimizer": set(),
     "warmup": {"losses"},
     "evaluation": set(),
-    "distributed": {"optimizer"},
+    "distributed": {"errors", "optimizer"},
     "agent": {"advantages", "distributed", "kl", "losses", "optimizer"},
     "model": {"distributed"},
     "engines": {"errors", "model"},

@@ -301,10 +301,16 @@ def test_files(set_up, flags, said, here, capsys):
 # ---- in the middle of a run -------------------------------------------------------------------
 
 
-def test_an_observation_too_long_ends_a_run_in_one_line(here, capsys):
+def test_an_observation_too_long_is_shortened_and_counted(here, capsys):
     flags = "--env-name bad_envs:MegabyteLater-v0 --num-updates 2 --run-dir run"
-    check_refused(flags, "tokens); raise --prompt-limit", capsys)
-    assert (here / "run" / "args.json").is_file()
+    assert run(flags) == 0
+    metrics = [json.loads(line) for line in open("run/metrics.jsonl")]
+    assert max(update["rollout/prompt_shortened"] for update in metrics) > 0
+    turns = [json.loads(line) for line in open("run/trajectories.jsonl")]
+    shortened = [
+        turn["prompt"] for turn in turns if "characters are left out here" in turn["prompt"]
+    ]
+    assert shortened and all("What will you do next?" in prompt for prompt in shortened)
 
 
 def test_a_bug_is_not_hidden_behind_one_line(here, monkeypatch):

@@ -26,6 +26,7 @@ from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
 from ppo.run.checkpoint import checkpoints, load_checkpoint
+from ppo.run.stop import Stop
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 
@@ -330,7 +331,7 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
     pending = [render(memory.messages()).ids for memory in memories]
     for batch in range(4):
         engine = Continuous(seed + batch)
-        main.collect(envs, memories, engine, render, rollouts, 0)
+        main.collect(envs, memories, engine, render, rollouts, 0, Stop())
         assert rollouts.full and engine.idle and not envs.asked
         assert rollouts.turns == [E] * N
         assert not rollouts.limit_prompts  # its episodes end, but by no time limit
@@ -359,7 +360,7 @@ def test_collect_fills_a_batch_with_environments_that_fail():
     rollouts = RolloutStorage(E, N, 10**6, episodes=Episodes(N, window=None))
     faults = 0
     for batch in range(4):
-        main.collect(envs, memories, Continuous(batch), render, rollouts, 0)
+        main.collect(envs, memories, Continuous(batch), render, rollouts, 0, Stop())
         assert rollouts.full and rollouts.turns == [E] * N
         for t, n in itertools.product(range(E), range(N)):
             step = rollouts.steps[t][n]
@@ -380,7 +381,7 @@ def test_collect_keeps_the_prompt_of_a_time_limit():
     memory = WindowMemory(1)
     memory.reset(envs.reset()[0])
     rollouts = RolloutStorage(3, 1, 10**6)
-    main.collect(envs, [memory], Continuous(0), render, rollouts, 0)
+    main.collect(envs, [memory], Continuous(0), render, rollouts, 0, Stop())
     assert [turn[0].truncated for turn in rollouts.steps] == [False, True, False]
     # what the agent would have seen in turn 2: history and the final observation of the episode
     asked = json.loads("".join(map(chr, rollouts.limit_prompts[1, 0].ids)))

@@ -112,10 +112,8 @@ class VecEnv:
         self.inbox: list[tuple] = []  # (i, answer)
         self.results: dict[int, Step] = {}  # for the next `poll`
         self.seats = [Seat(make) for _ in range(self.n_env)] if workers == 0 else []
-        self.workers = [
-            Worker(make, list(range(k, self.n_env, workers)), timeout)
-            for k in range(min(workers, self.n_env))
-        ]
+        owned = [list(range(k, self.n_env, workers)) for k in range(min(workers, self.n_env))]
+        self.workers = [Worker(make, some, timeout) for some in owned]
 
     def reset(self) -> list[Observation | None]:
         """Begin everywhere. An environment without an episode to play has None."""

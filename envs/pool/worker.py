@@ -132,7 +132,8 @@ def _spawn(make: Callable, owned: list[int]):
 
 
 def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent obeys a signal to the whole group
     _die_with(parent)
     inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()

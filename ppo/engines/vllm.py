@@ -47,8 +47,7 @@ class VLLMEngine(Engine):
     model: a Hugging Face directory or hub name; the weights themselves come by push_weights
     prompt_limit: longest prompt in tokens; gpu_memory_utilization: share of the GPU that vLLM fills
     max_num_seqs: responses that are sampled at the same time
-    CannotRun: vLLM has no attention kernel for the model on this device
-    ValueError: vLLM does not start, for lack of memory for instance
+    CannotRun: vLLM has no kernel for the model on this device; ValueError: vLLM does not start
     """
 
     def __init__(
@@ -65,12 +64,10 @@ class VLLMEngine(Engine):
         settings |= dict(model=model, load_format="dummy", dtype=dtype, seed=seed)
         settings |= dict(max_num_seqs=max_num_seqs, gpu_memory_utilization=gpu_memory_utilization)
         settings |= dict(max_model_len=length, max_num_batched_tokens=max(length, 8192))
-        # On a CPU no prompt is split over steps: vLLM would wind the request's generator back for
-        # that, which a CPU generator cannot do.
+        # On a CPU no prompt is split over steps: its generator cannot be wound back.
         settings |= dict(enable_chunked_prefill=self.cuda, enforce_eager=not self.cuda)
         settings |= dict(enable_sleep_mode=self.cuda, enable_prefix_caching=True)
-        # Log-probs are those at the sampling temperature. The model's own generation_config would
-        # set top-p, top-k and stop ids.
+        # The model's own generation_config would set top-p, top-k and stop ids.
         settings |= dict(logprobs_mode="processed_logprobs", generation_config="vllm")
         many = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
         settings |= dict(distributed_executor_backend="external_launcher" if many else None)

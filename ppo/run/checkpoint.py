@@ -32,6 +32,7 @@ class Checkpoints:
     def __init__(self, args, run: Path, ranks: Ranks, tokenizer):
         self.args, self.run, self.ranks, self.tokenizer = args, run, ranks, tokenizer
         self.state = load_checkpoint(run) if args.resume else None
+        self.saved = self.state and self.state["update"]  # update of the newest saved state
 
     def restore(self, **parts) -> int:
         """Put the saved state into `parts` (name -> object); returns the update that comes next."""
@@ -60,10 +61,19 @@ class Checkpoints:
         on_time = update % self.args.save_interval == 0 and not saved_already
         return (last or on_time) and not self.args.eval_only
 
+    def save_marked(self) -> bool:
+        """Save the state that was marked, unless that is done; returns whether it is saved now."""
+        if self.args.eval_only:
+            return False
+        if self.marked["update"] != self.saved:
+            self.save()
+        return True
+
     def save(self) -> None:
         """Write the state that was marked. Call it before any part of the state changes."""
         agent = self.parts["agent"]
         save_checkpoint(self.run, self.marked, agent, self.tokenizer, self.ranks, keep=KEPT)
+        self.saved = self.marked["update"]
 
 
 def snapshot(run: Path, update: int, parts: dict) -> dict:

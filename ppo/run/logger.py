@@ -60,13 +60,17 @@ class Logger:
         values = "  ".join(f"{name} {getattr(args, name)}" for name in HEADER)
         self.say(f"  {values}  engine {type(engine).__name__}  ranks {self.ranks.size}")
 
-    def goodbye(self, stop) -> None:
-        """Say where the model is, or how a run that was stopped goes on."""
+    def goodbye(self, stop, saved: bool = True) -> int:
+        """Say where the model is, or how a run that was stopped goes on; returns the exit code.
+
+        saved: whether there is a checkpoint to go on from
+        """
         if stop.asked and not self.args.eval_only:
-            again = f"python main.py --resume {self.run_dir}"
-            self.say(f"{stop.asked.name}: saved; go on with: {again}")
+            done = "saved; go on" if saved else "nothing to save yet; begin again"
+            self.say(f"{stop.asked.name}: {done} with: python main.py --resume {self.run_dir}")
         elif not self.args.eval_only:
             self.say(f"trained model: {self.run_dir / 'model'}")
+        return stop.code
 
     # ---- phases of the run ------------------------------------------------------------------
 

@@ -1,34 +1,79 @@
-"""Signals: a run that is asked to end finishes its phase, saves, and says how it goes on."""
+"""How a run ends early: a signal or an error saves the state before the update under way.
+
+On many ranks all end together: every rank asks `now()` at the same places, and learns there what
+another rank was told or has met.
+"""
 
 import os
 import signal
+from asyncio import CancelledError
+from contextlib import contextmanager
 
+from ppo.errors import OtherRankFailed, RunError
+from ppo.run.exit import is_check, one_line
 from storage.ranks import ALONE, Ranks
 
 
 class Stop:
-    """SIGTERM and SIGINT ask the loop to save and to end (`asked`). A second SIGINT kills it."""
+    """`with Stop(ranks) as stop:` SIGTERM, SIGHUP and SIGINT ask the loop to save and to end.
+
+    signalled: the signal that this rank got; asked: the one that all ranks have agreed to obey
+    A second Ctrl-C ends the process at once.
+    """
+
+    SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
     def __init__(self, ranks: Ranks = ALONE):
-        self.asked, self.ranks = None, ranks
-        self.before = {
-            number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)
-        }
+        self.signalled, self.asked, self.failed, self.ranks = None, None, "", ranks
+
+    def __enter__(self) -> "Stop":
+        self.before = {number: signal.signal(number, self._ask) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *error) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def _ask(self, number: int, frame) -> None:
-        self.asked = signal.Signals(number)
+        self.signalled = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        said = f"{self.asked.name}: this phase is finished, then all is saved; Ctrl-C exits at once"
+        said = f"{self.signalled.name}: the run is saved and ends; Ctrl-C ends it at once"
         os.write(2, f"\n{said}\n".encode())  # os.write, for the loop may be inside a print
 
     def now(self) -> bool:
-        """Whether any rank was asked to end; `asked` is then the same signal on all ranks."""
-        asked = [signal for signal in self.ranks.gather([self.asked]) if signal]
-        self.asked = asked[0] if asked else None
+        """Return whether any rank was asked to end; `asked` is then the same on all ranks.
+
+        OtherRankFailed: another rank met an error since the last call
+        """
+        told = self.ranks.gather([(self.signalled, self.failed)])
+        failed = [f"rank {rank}: {why}" for rank, (_, why) in enumerate(told) if why]
+        if failed and not self.failed:
+            raise OtherRankFailed(failed[0])
+        # Only what was told counts: this rank may be signalled while it waits for the others.
+        self.asked = next((number for number, _ in told if number), None)
         return self.asked is not None
 
-    def close(self) -> int:
-        """Restore the handlers from before. Returns 128 + the signal that ended the run, or 0."""
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
+    @contextmanager
+    def saving(self, checkpoints):
+        """Save the marked state if a signal or an error ends what happens inside.
+
+        RunError: a check of this project failed; the line says how the run goes on
+        """
+        try:
+            yield
+        except (Exception, CancelledError) as error:
+            mine = not isinstance(error, OtherRankFailed)
+            if mine:
+                self.failed = one_line(error)
+                self.now()  # the others ask it when their part of the batch is complete
+            if checkpoints.save_marked() and mine and is_check(error):
+                again = f"saved; go on with: python main.py --resume {checkpoints.run}"
+                raise RunError(f"{one_line(error)}; {again}") from error
+            raise
+        if self.asked:
+            checkpoints.save_marked()
+
+    @property
+    def code(self) -> int:
+        """The exit code: 128 + the signal that ended the run, or 0."""
         return 128 + self.asked if self.asked else 0

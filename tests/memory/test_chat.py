@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from memory.chat import make_render
+from memory.chat import _shortened, make_render
 
 TEMPLATE = (
     "{{ '<s>' }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }} <end> {% endfor %}"
@@ -127,3 +127,25 @@ def test_without_a_system_message():
 def test_no_chat_template():
     with pytest.raises(ValueError, match="has no chat template"):
         make_render(make_tokenizer(template=None), 100)
+
+
+def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
+    # <s>, [system] rules <end>, [user] .. <end> and [assistant] are 7 tokens; the observation is 60
+    # words of 3 characters with their spaces, and the mark 8 words.
+    said = " ".join(f"w{k % 10}" for k in range(60))
+    messages = [{"role": "system", "content": "rules"}, {"role": "user", "content": said}]
+    render = make_render(make_tokenizer(), 40)
+    prompt = render(messages)
+    assert prompt.shortened and not prompt.overflow and len(prompt.ids) == 40
+    with pytest.raises(ValueError, match=r"is below .* \(67 tokens\); raise --prompt-limit"):
+        render(messages, whole=True)
+    with pytest.raises(ValueError, match="raise --prompt-limit"):
+        make_render(make_tokenizer(), 12)(messages)  # not even the mark fits
+    messages[1:1] = conversation(2)[1:-1]  # history goes first
+    assert render(messages).ids == prompt.ids and render(messages).overflow
+
+
+def test_what_is_kept_of_a_long_observation():
+    assert _shortened("abcdefghij", 4) == "ab\n[... 6 characters are left out here ...]\nij"
+    assert _shortened("abcdefghij", 3) == "ab\n[... 7 characters are left out here ...]\nj"
+    assert _shortened("abcdefghij", 0) == "\n[... 10 characters are left out here ...]\n"

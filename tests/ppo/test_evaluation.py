@@ -14,6 +14,7 @@ from main import collect
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel, wilson_interval
+from ppo.run.stop import Stop
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def play_panel(make, episodes: int, n_env: int) -> Panel:
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
     panel = Panel(n_env)
-    collect(envs, memories, OneWord(), lambda messages: FakePrompt([1]), panel, 0)
+    collect(envs, memories, OneWord(), lambda messages: FakePrompt([1]), panel, 0, Stop())
     return panel
 
 

@@ -12,6 +12,7 @@ from ppo.advantages import dual_discount_gae
 from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.model.actor_critic import ActorCritic
+from ppo.run.stop import Stop
 from ppo.warmup import warm_up_critic
 from storage.rollout import RolloutStorage
 
@@ -31,7 +32,15 @@ def make_agent(k=1, seed=0, **options) -> Agent:
 
 def warm_up(agent, rollouts, w_iter=3, w_fraction=0.5, w_lr=0.01) -> dict[str, float]:
     return warm_up_critic(
-        agent, rollouts, ESTIMATOR, w_iter, w_fraction, w_lr, 0.9, use_proper_time_limits=False
+        agent,
+        rollouts,
+        ESTIMATOR,
+        Stop(),
+        w_iter,
+        w_fraction,
+        w_lr,
+        0.9,
+        use_proper_time_limits=False,
     )
 
 

@@ -29,6 +29,7 @@ if importlib.util.find_spec("vllm") is None:  # installed but broken is no reaso
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
 from ppo.engines.vllm import VLLMEngine
+from ppo.run.stop import Stop
 
 V = 260
 PREFIX = [1 + (7 * k) % (V - 1) for k in range(140)]  # four blocks and some, shared
@@ -263,7 +264,7 @@ def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool
             (tmp_path / "go").touch()
 
     rollouts.insert = insert
-    collect(envs, memories, engine, make_render(engine.tokenizer, 200), rollouts, 0)
+    collect(envs, memories, engine, make_render(engine.tokenizer, 200), rollouts, 0, Stop())
     assert sorted(order[:8]) == [1] * 4 + [2] * 4 and order[8:] == [0] * 4
     assert not envs.faults and rollouts.turns == [4, 4, 4]
     assert all(len(r.ids) == len(r.logps) > 0 for turn in rollouts.responses for r in turn)

@@ -1,0 +1,43 @@
+"""How the program ends after an error: one clear line and an exit code, no traceback."""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from ppo.errors import OtherRankFailed, RunError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def exit_code(error: BaseException) -> int:
+    """Print the line that `error` deserves, and return the exit code of the program.
+
+    The code is 1 for a run that broke off, 2 for a mistake of the user's and 130 for Ctrl-C. An
+    error that no check of this project raised is a bug, and is raised again.
+    """
+    if isinstance(error, KeyboardInterrupt):  # before there is anything to save; see ppo.run.stop
+        print("main.py: interrupted", file=sys.stderr)
+        return 130
+    if not is_check(error):
+        raise error
+    if not isinstance(error, OtherRankFailed):
+        many = int(os.environ.get("WORLD_SIZE", 1)) > 1
+        rank = f"rank {os.environ['RANK']}: " if many else ""
+        print(f"main.py: error: {rank}{one_line(error)}", file=sys.stderr)
+    return 1 if isinstance(error, RunError) else 2
+
+
+def is_check(error: BaseException) -> bool:
+    """Return whether a `raise` statement of this project made the error, not a library or a bug."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    path = Path(frame.filename).resolve()
+    ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts
+    return ours and frame.line.startswith("raise ")
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line, with the place where an environment's own code failed, if one did."""
+    line, *rest = str(error).splitlines() or [type(error).__name__]
+    places = [line.strip() for line in rest if line.startswith('  File "')]
+    return f"{line} ({places[-1]})" if places else line
