@@ -112,8 +112,9 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
           help="take old log-probs from the engine, with ratios up to this")  # fmt: skip
     group = parser.add_argument_group("run").add_argument
     group("--seed", type=int, default=1, help="seed of everything random")
-    group("--run-dir", type=folder, help="where the run is written; default: runs/<env>-<time>")
-    group("--resume", type=folder, metavar="RUN", help="go on from the newest checkpoint of RUN")
+    group("--run-dir", type=folder, help="default: runs/<env>-seed<seed>-<time>")
+    words = "go on from the newest checkpoint of RUN; auto: of --run-dir, if a run is there"
+    group("--resume", type=folder, metavar="RUN", help=words)
     group("--override", action="store_true", help="let typed flags change the resumed run")
     group("--save-interval", type=int, default=30, help="updates between checkpoints")
     group("--eval-interval", type=int, default=30, help="updates between evaluations; 0: none")
@@ -124,13 +125,12 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--log-envs", type=int, default=2, help="environments in trajectories.jsonl")
     try:
         typed = sys.argv[1:] if argv is None else argv
-        # -h waits until the defaults are known, for the help text shows them.
         known, _ = parser.parse_known_args([word for word in typed if word not in ("-h", "--help")])
-        if known.resume and known.run_dir:
-            raise ValueError("--resume goes on in its own directory; leave --run-dir out")
-        saved = saved_args(known.resume) if known.resume else {}
+        resumed = resumed_run(known)
+        saved = saved_args(resumed) if resumed else {}
         parser.set_defaults(**(defaults(known) | saved))
         args = parser.parse_args(argv)
+        args.resume = resumed
         refuse_changes(args, saved)
         check(args)
         if args.memory == "full" and known.memory_length is not None:
@@ -166,6 +166,19 @@ def folder(text: str) -> Path:
     return path
 
 
+def resumed_run(known: argparse.Namespace) -> Path | None:
+    """Return the directory of the run that goes on, if one does."""
+    auto = known.resume == Path("auto")
+    if known.override and not known.resume:
+        raise ValueError("--override is about a run that goes on: it goes with --resume")
+    if known.resume and known.run_dir and not auto:
+        raise ValueError("--resume goes on in its own directory; leave --run-dir out")
+    if auto and not known.run_dir:
+        raise ValueError("--resume auto needs --run-dir, the directory to start or go on in")
+    begun = auto and (known.run_dir / "args.json").exists()
+    return (known.run_dir if begun else None) if auto else known.resume
+
+
 def saved_args(run: Path) -> dict:
     path = run / "args.json"
     if not path.is_file():
@@ -174,7 +187,7 @@ def saved_args(run: Path) -> dict:
         saved = dict(json.loads(path.read_text())["args"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
-    return saved | {"run_dir": run, "resume": None}
+    return saved | {"run_dir": run, "resume": None, "override": False}
 
 
 # Of a resumed run: flags that may change freely, and flags that not even --override changes.
@@ -243,8 +256,6 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--offload-optimizer needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:
         raise ValueError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
-    if args.override and not args.resume:
-        raise ValueError("--override is about a run that goes on: it goes with --resume")
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -11,8 +11,6 @@ import sys
 from contextlib import ExitStack, closing
 from itertools import count
 
-import torch
-
 from arguments import get_args
 from envs.pool.seeds import panel_seeds, training_seeds
 from envs.pool.vec_env import make_envs
@@ -29,7 +27,7 @@ from ppo.model.actor_critic import make_models
 from ppo.reports.evaluations import write_eval_table
 from ppo.reports.zero_shot import Transcript, write_check
 from ppo.run.checkpoint import Checkpoints
-from ppo.run.directory import choose_run_dir, start_run_dir
+from ppo.run.directory import claimed_run_dir, start_run_dir
 from ppo.run.exit import exit_code
 from ppo.run.logger import Logger, Timer
 from ppo.run.stop import Stop
@@ -73,17 +71,17 @@ def main(args) -> int:
     """Train, or only evaluate. Returns the exit code."""
     with ExitStack() as cleanup:  # however the run ends, it gives back what it took
         ranks = make_ranks(args)
-        run = choose_run_dir(args, ranks)
+        run = cleanup.enter_context(claimed_run_dir(args, ranks))
+        checkpoints = Checkpoints(args, run, ranks)
+        if checkpoints.finished():
+            return 0
         kl, estimator, warm_up_critic = make_kl(args), make_estimator(args), make_warm_up(args)
-        torch.manual_seed(args.seed)
         actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
         agent = make_agent(args, actor_critic, ranks)
         rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks)
-        checkpoints = Checkpoints(args, run, ranks, tokenizer)
-        start = checkpoints.restore(agent=agent, kl=kl, episodes=rollouts.episodes)
+        start = checkpoints.restore(tokenizer, agent=agent, kl=kl, episodes=rollouts.episodes)
         mine = ranks.share(args.n_env)  # the environments that this rank plays
-        envs = make_envs(args, training_seeds(args.seed, mine))
-        cleanup.callback(envs.close)
+        envs = cleanup.enter_context(closing(make_envs(args, training_seeds(args.seed, mine))))
         memories = make_memories(args, envs.resume(checkpoints.places(mine)))
         render = make_render(tokenizer, args.prompt_limit)
         render(memories[0].messages(), whole=True)  # too small a prompt limit is told right here
@@ -137,7 +135,6 @@ def main(args) -> int:
             kl.update(rollouts.mean_kl(), args.n_env * args.e_len)
             rollouts.after_update()
 
-        ranks.wait()
         return logger.goodbye(stop)
 
 

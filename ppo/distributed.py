@@ -64,8 +64,7 @@ class LaunchedRanks(Ranks):
         try:
             yield
         except RuntimeError as error:
-            reason = str(error).splitlines()[0][:200]
-            raise RunError(f"another rank has ended, see its message ({reason})") from error
+            raise RunError(f"another rank has ended ({str(error)[:100]!r})") from error
 
 
 def make_ranks(args) -> Ranks:

@@ -30,14 +30,12 @@ def warm_up_critic(
     random share w_fraction of the turns (paper: a tenth). The actor is frozen, so the KL to the
     reference is 0 and the rewards are the environment's alone.
     """
-    if stop.asked:  # `rollouts` is not complete
-        return {}
     agent.begin_warm_up(w_lr)
     E, N, loss = rollouts.e_len, rollouts.n_env, None
     held_out = torch.arange(N) % 4 == 3  # (N,)
     rows = (~held_out).repeat(E).nonzero().flatten()  # the turns of all other environments
     for _ in range(w_iter):
-        if stop.now():
+        if stop.now():  # in the first round `rollouts` may not even be complete
             return {}
         # The targets are computed anew in each round: they bootstrap from the critic itself.
         rollouts.score_values(agent.actor_critic)

@@ -46,8 +46,6 @@ class RolloutStorage:
         length = times * self.e_len
         return RolloutStorage(length, self.n_env, self.token_budget, self.ranks, self.episodes)
 
-    # ---- collection -------------------------------------------------------------------------
-
     @property
     def full(self) -> bool:
         return all(prompt is not None for prompt in self.next_prompts)
@@ -89,8 +87,6 @@ class RolloutStorage:
         for turn in self.steps:
             for n, step in enumerate(turn):
                 self.episodes.insert(n, step)
-
-    # ---- scoring ----------------------------------------------------------------------------
 
     @torch.no_grad()
     def score(self, actor_critic, reference, trust_engine: bool = False) -> None:
@@ -186,8 +182,6 @@ class RolloutStorage:
         self.ranks.sum(values)
         self.bootstrap = values[: self.n_env]  # (N,)
         self.limit_values = dict(zip(limits, values[self.n_env :].tolist(), strict=True))
-
-    # ---- returns ----------------------------------------------------------------------------
 
     def mean_kl(self) -> float:
         """Return the mean KL to the reference per response token, by the k1 estimate."""

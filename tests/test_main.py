@@ -25,7 +25,7 @@ from envs.pool.vec_env import VecEnv
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
-from ppo.run.checkpoint import checkpoints, load_checkpoint
+from ppo.run.saved import checkpoints, load_checkpoint
 from ppo.run.stop import Stop
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage

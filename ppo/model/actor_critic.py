@@ -138,6 +138,7 @@ def make_models(args, device: str):
     reference: None with --eval-only; ends: the token ids that end a response
     ValueError: the model cannot be loaded or used, or flags do not fit it or the device
     """
+    torch.manual_seed(args.seed)  # adapters and heads begin alike in equal runs
     dtype, cuda = decoder.choose_dtype(args.dtype, device), device.startswith("cuda")
     kernel = cuda and dtype == torch.bfloat16  # elsewhere packed attention is slow
     lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)

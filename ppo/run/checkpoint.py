@@ -7,37 +7,94 @@ weights_only, so nothing in it is executed. Rank 0 writes; all ranks share the d
 Environments are not stored but played again: with equal seeds and responses they do the same.
 """
 
-import hashlib
-import os
-import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 
-from ppo.errors import RunError
 from ppo.run.directory import logs
-from storage.ranks import ALONE, Ranks
+from ppo.run.files import recover, sha256, sync, written_aside
+from ppo.run.saved import (
+    MODEL_UPDATE,
+    NAMES,
+    checkpoints,
+    damaged,
+    delete_old,
+    last_evaluation,
+    model_update,
+    newest,
+    number_of,
+    read,
+    set_damaged_aside,
+)
+from storage.ranks import Ranks
 
-KEPT = 3  # checkpoints; older ones are deleted
+KEPT = 3  # whole checkpoints; older ones are deleted
+KEEPS = ("update", "logs", "envs")  # of a checkpoint, to the end of the run: the rest is large
 
 
 class Checkpoints:
     """Of one run: `restore` the newest, `mark` the state before an update, `save` what was marked.
 
-    state: what the newest whole checkpoint holds; None where the run does not go on from one
+    state: update, sizes of the logs and places of the environments in the checkpoint that the run
+        goes on from; None where it begins at 0
     """
 
-    def __init__(self, args, run: Path, ranks: Ranks, tokenizer):
-        self.args, self.run, self.ranks, self.tokenizer = args, run, ranks, tokenizer
-        self.state = load_checkpoint(run) if args.resume else None
-        self.saved = self.state and self.state["update"]  # update of the newest saved state
+    def __init__(self, args, run: Path, ranks: Ranks):
+        self.args, self.run, self.ranks = args, run, ranks
+        self.state, self.whole = None, set()
+        if args.resume and ranks.rank == 0:
+            recover(run / "checkpoints", NAMES)
+            recover(run, "model")
+        ranks.wait()  # all ranks find the same folders
 
-    def restore(self, **parts) -> int:
-        """Put the saved state into `parts` (name -> object); returns the update that comes next."""
-        self.parts = parts
-        return restore(self.run, self.state, parts)
+    def finished(self) -> bool:
+        """Whether a resumed run has nothing left to do; it says so."""
+        if not self.args.resume or self.args.eval_only:
+            return False
+        done = self.ranks.first(is_finished(self.run, self.args))
+        if done:
+            print(f"{self.run} is finished: all {self.args.num_updates} updates are made")
+        return done
+
+    def restore(self, tokenizer, **parts) -> int:
+        """Put the newest state into `parts` (name -> object); returns the update that comes next.
+
+        Nothing else refers to the whole state afterwards, so its memory is free again.
+        ValueError: the run has lost its checkpoints, or the state does not fit
+        """
+        self.parts, self.tokenizer = parts, tokenizer
+        if not self.args.resume:
+            return 0
+        state = self._load()
+        if state is None:
+            print(f"{self.run} has no checkpoint yet: it begins at update 0")
+            return 0
+        update = restore(self.run, state, parts)
+        self.state = {name: state[name] for name in KEEPS}
+        if not self.args.eval_only:
+            print(f"{self.run} goes on from update {update} of {self.args.num_updates}")
+        return update
+
+    def _load(self) -> dict | None:
+        """Rank 0 chooses the checkpoint; all ranks load it."""
+        folder = None
+        if self.ranks.rank == 0:
+            try:
+                folder = newest(self.run)
+                if folder is not None and not self.args.eval_only:
+                    set_damaged_aside(self.run, folder)
+            except ValueError as error:
+                folder = error
+        folder = self.ranks.first(folder)
+        if isinstance(folder, ValueError):
+            raise ValueError(str(folder))
+        if folder is None:
+            return None
+        self.whole.add(folder)
+        made, wanted = number_of(folder), self.args.num_updates
+        if made > wanted and not self.args.eval_only:
+            raise ValueError(f"--num-updates {wanted}: {self.run} has made {made} already")
+        return read(folder)
 
     def places(self, mine: range) -> list[dict] | None:
         """Where the environments `mine` of this rank were; None at the beginning of a run."""
@@ -56,24 +113,29 @@ class Checkpoints:
 
     def due(self, last: bool) -> bool:
         """Whether the marked state is to be saved (last: no update follows)."""
-        update = self.marked["update"]
-        saved_already = self.state is not None and update == self.state["update"]
-        on_time = update % self.args.save_interval == 0 and not saved_already
+        on_time = self.marked["update"] % self.args.save_interval == 0
         return (last or on_time) and not self.args.eval_only
 
     def save_marked(self) -> bool:
-        """Save the state that was marked, unless that is done; returns whether it is saved now."""
-        if self.args.eval_only:
-            return False
-        if self.marked["update"] != self.saved:
+        """Save the state that was marked, if a run saves at all; returns whether it does."""
+        if not self.args.eval_only:
             self.save()
-        return True
+        return not self.args.eval_only
 
     def save(self) -> None:
-        """Write the state that was marked. Call it before any part of the state changes."""
+        """Write the state that was marked, once. Call it before any part of the state changes."""
         agent = self.parts["agent"]
-        save_checkpoint(self.run, self.marked, agent, self.tokenizer, self.ranks, keep=KEPT)
-        self.saved = self.marked["update"]
+        save_checkpoint(
+            self.run, self.marked, agent, self.tokenizer, self.ranks, keep=KEPT, whole=self.whole
+        )
+
+
+def is_finished(run: Path, args) -> bool:
+    """Whether the last checkpoint, model/ and the last evaluation are there."""
+    last, wanted = checkpoints(run)[-1:], args.num_updates
+    saved = [number_of(path) for path in last] == [wanted] == [model_update(run)]
+    evaluated = not args.eval_interval or last_evaluation(run) == wanted
+    return saved and evaluated and not damaged(last[0])
 
 
 def snapshot(run: Path, update: int, parts: dict) -> dict:
@@ -88,54 +150,50 @@ def snapshot(run: Path, update: int, parts: dict) -> dict:
     }
 
 
-def save_checkpoint(run: Path, state: dict, agent, tokenizer, ranks: Ranks, keep: int) -> None:
-    """Save a snapshot, delete all but the newest `keep` checkpoints, and replace model/.
+def save_checkpoint(
+    run: Path, state: dict, agent, tokenizer, ranks: Ranks, keep: int, whole: set[Path]
+) -> None:
+    """Save a snapshot, delete all but the newest `keep` whole checkpoints, and replace model/.
 
     AutoModelForCausalLM, AutoTokenizer and vLLM load model/ as it is. Called on all ranks.
+    whole: the checkpoints that are known to be whole; they are neither written nor checked again
     RunError: it cannot be written
     """
     state = state | {"envs": ranks.gather(state["envs"])}
     folder = run / "checkpoints" / f"update-{state['update']:06d}"
+    written = folder in whole
+    if not written:
+        write_state(folder, state, agent, ranks)
+        whole.add(folder)
+    if not written or ranks.first(model_update(run)) != state["update"]:
+        with written_aside(run / "model", ranks) as aside:
+            agent.actor_critic.export(aside, ranks.rank == 0)
+            if ranks.rank == 0:
+                tokenizer.save_pretrained(aside)
+                (aside / MODEL_UPDATE).write_text(f"{state['update']}\n")
+    if ranks.rank == 0 and not written:
+        delete_old(run, keep, whole)
+
+
+def write_state(folder: Path, state: dict, agent, ranks: Ranks) -> None:
     with written_aside(folder, ranks) as aside:
         agent.stepper.save(aside)
         ranks.wait()
         if ranks.rank == 0:
             for name in state["logs"]:  # the checkpoint counts on the logs: they are synced, too
-                sync(run / name)
+                sync(folder.parents[1] / name)
             with open(aside / "state.pt", "wb") as file:
                 torch.save(state, file)
             files = sorted(path.relative_to(aside) for path in aside.rglob("*") if path.is_file())
             sums = [f"{sha256(aside / name)}  {name}\n" for name in files]
             (aside / "SHA256SUMS").write_text("".join(sums))
-    with written_aside(run / "model", ranks) as aside:
-        agent.actor_critic.export(aside, ranks.rank == 0)
-        if ranks.rank == 0:
-            tokenizer.save_pretrained(aside)
-    if ranks.rank == 0:
-        for old in checkpoints(run)[:-keep]:
-            shutil.rmtree(old)
 
 
-def load_checkpoint(run: Path, say=print) -> dict | None:
-    """The newest whole checkpoint; None if there is none yet; ValueError if all are damaged."""
-    for path in reversed(checkpoints(run)):
-        if damage := damaged(path):
-            say(f"checkpoint {path} is damaged: {damage}")
-        else:
-            state = torch.load(path / "state.pt", map_location="cpu", weights_only=True)
-            return state | {"agent": state["agent"] | {"folder": path}}
-    if checkpoints(run):
-        raise ValueError(f"--resume {run}: none of its checkpoints is whole")
-    return None
-
-
-def restore(run: Path, state: dict | None, parts: dict) -> int:
-    """Put a snapshot, if there is one, into the parts; returns the update that comes next.
+def restore(run: Path, state: dict, parts: dict) -> int:
+    """Put a snapshot into the parts; returns the update that comes next.
 
     ValueError: the snapshot belongs to other parts
     """
-    if state is None:
-        return 0
     for name, part in parts.items():
         try:
             part.load_state_dict(state[name])
@@ -146,85 +204,3 @@ def restore(run: Path, state: dict | None, parts: dict) -> int:
             ) from error
     torch.set_rng_state(state["random"])
     return state["update"]
-
-
-def checkpoints(run: Path) -> list[Path]:
-    """Folders of the checkpoints, from old to new."""
-    return sorted((run / "checkpoints").glob("update-??????"))
-
-
-def damaged(path: Path) -> str | None:
-    """What is wrong with a checkpoint, if anything."""
-    try:
-        lines = (path / "SHA256SUMS").read_text().splitlines()
-        sums = [line.split("  ", 1) for line in lines]
-        wrong = [name for digest, name in sums if sha256(path / name) != digest]
-        if "state.pt" not in [name for _, name in sums]:
-            return "SHA256SUMS is not a list of checksums"
-        return f"the checksum of {wrong[0]} is wrong" if wrong else None
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-    except ValueError:
-        return "SHA256SUMS is not a list of checksums"
-
-
-# ---- files --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def written_aside(folder: Path, ranks: Ranks = ALONE):
-    """`with written_aside(folder) as aside:` what the ranks write into `aside` becomes `folder`.
-
-    RunError: it could not be written, and `folder` is as it was
-    """
-    aside, old = (folder.with_name(folder.name + end) for end in (".tmp", ".old"))
-    try:
-        if ranks.rank == 0:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-        ranks.wait()
-        yield aside
-        ranks.wait()
-        if ranks.rank == 0:
-            for path in aside.rglob("*"):
-                sync(path)
-            replace(folder, aside, old)
-        ranks.wait()
-    except (
-        OSError,
-        RuntimeError,
-        SafetensorError,
-    ) as error:  # torch wraps OSError
-        shutil.rmtree(aside, ignore_errors=True)
-        reasons = [e.strerror for e in (error, error.__context__) if isinstance(e, OSError)]
-        reason = reasons[0] if reasons else error
-        raise RunError(
-            f"cannot write {folder}: {reason}; what was saved before is whole"
-        ) from error
-
-
-def replace(folder: Path, aside: Path, old: Path) -> None:
-    """Rename `aside` to `folder`; what was there before is moved to `old` and then deleted."""
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    aside.rename(folder)
-    sync(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def sync(path: Path) -> None:
-    """Force a file, or the names in a folder, onto the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -4,7 +4,6 @@ Metrics are one flat dict of floats named "group/name". A figure that does not e
 ended yet, say) is None: null in the JSON, and absent from TensorBoard.
 """
 
-import atexit
 import json
 import math
 import sys
@@ -12,10 +11,11 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from ppo.errors import RunError
+from ppo.run.board import open_board
+from ppo.run.files import append
 from ppo.run.turns import write_rows, write_turns
 from storage.figures import batch_figures
 from storage.ranks import ALONE, Ranks
@@ -38,9 +38,7 @@ class Logger:
         self.run_dir, self.ranks = run_dir, ranks
         self.leads = ranks.rank == 0
         if self.leads:
-            # purge: a resumed run writes these updates again. Flushed when the process ends.
-            self.board = SummaryWriter(run_dir, purge_step=first or None)
-            atexit.register(self.board.close)
+            self.board = open_board(run_dir, first)
         quiet = not (self.leads and sys.stderr.isatty())
         self.bar = tqdm(
             total=args.num_updates, initial=first, unit="update", disable=quiet, leave=False
@@ -70,6 +68,7 @@ class Logger:
             self.say(f"{stop.asked.name}: {done} with: python main.py --resume {self.run_dir}")
         elif not self.args.eval_only:
             self.say(f"trained model: {self.run_dir / 'model'}")
+        self.ranks.wait()
         return stop.code
 
     # ---- phases of the run ------------------------------------------------------------------
@@ -138,8 +137,7 @@ class Logger:
         envs.faults.clear()
         for fault in faults if self.leads else []:
             self.say(f"environment {fault['env']} lost its episode: {fault['error']}")
-            with open(self.run_dir / "faults.jsonl", "a") as out:
-                out.write(json.dumps({"update": update} | fault) + "\n")
+            append(self.run_dir / "faults.jsonl", json.dumps({"update": update} | fault) + "\n")
         return len(faults)
 
     def _record(self, file: str, update: int, metrics: dict, board_group: str = "") -> None:
@@ -147,8 +145,7 @@ class Logger:
         if not self.leads:
             return
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
-        with open(self.run_dir / file, "a") as out:
-            out.write(json.dumps({"update": update} | finite) + "\n")
+        append(self.run_dir / file, json.dumps({"update": update} | finite) + "\n")
         for name, value in finite.items():
             if value is not None and name.startswith(board_group):
                 self.board.add_scalar(name, value, update)

@@ -8,6 +8,8 @@ response token by token with its log-prob, value, advantage and KL, and what the
 import json
 from pathlib import Path
 
+from ppo.run.files import append
+
 
 def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None:
     """Append the turns of environments 0 .. n_env - 1 of a batch whose advantages are known."""
@@ -18,11 +20,12 @@ def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None
 
 def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
     """Append the turns of `rows` to a file; row t * N + n is turn t of environment n."""
-    with open(path, "a") as out:
-        for t, n in (divmod(row, rollouts.n_env) for row in rows):
-            turn = update * rollouts.e_len + t
-            record = {"update": update, "env": n, "turn": turn} | _turn(rollouts, tokenizer, t, n)
-            out.write(json.dumps(record) + "\n")
+    lines = []
+    for t, n in (divmod(row, rollouts.n_env) for row in rows):
+        turn = update * rollouts.e_len + t
+        record = {"update": update, "env": n, "turn": turn} | _turn(rollouts, tokenizer, t, n)
+        lines.append(json.dumps(record) + "\n")
+    append(path, "".join(lines))
 
 
 def _turn(rollouts, tokenizer, t: int, n: int) -> dict:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 import main
 from arguments import TINY, get_args
 from ppo.distributed import check_shares
-from ppo.run.checkpoint import checkpoints, damaged
+from ppo.run.saved import checkpoints, damaged
 from storage.ranks import Ranks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,8 +21,8 @@ from main import collect
 from memory.chat import make_render
 from ppo.engines.contract import make_engine
 from ppo.engines.lockstep import TransformersEngine
+from ppo.errors import RunError
 from ppo.model.actor_critic import ActorCritic
-from ppo.run.checkpoint import RunError
 from storage.rollout import RolloutStorage
 
 if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip

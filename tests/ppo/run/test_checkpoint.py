@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,10 @@ from arguments import TINY, get_args
 from ppo.errors import RunError
 from ppo.model.actor_critic import ActorCritic
 from ppo.optimizer import Stepper
-from ppo.run.checkpoint import checkpoints, damaged, load_checkpoint, save_checkpoint
+from ppo.reports.run_files import read_runs
+from ppo.run import saved
+from ppo.run.checkpoint import save_checkpoint
+from ppo.run.saved import checkpoints, damaged, load_checkpoint
 from storage.ranks import ALONE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,6 +64,16 @@ def forget_since(run: Path, update: int) -> None:
         if path.name > f"update-{update:06d}":
             shutil.rmtree(path)
     shutil.rmtree(run / "model")
+
+
+def contents(folder: Path) -> dict:
+    """All files but the lock and those of TensorBoard."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
+    return {path: path.read_bytes() for path in paths if not path.name.startswith("events.")}
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,11 +132,58 @@ def test_a_resumed_run_is_the_run_that_was_interrupted(flags, model_dir, tmp_pat
     assert outcome(run, without) == whole
 
 
-def test_without_a_checkpoint_it_begins_again(copied, toy_run):
+def test_without_a_checkpoint_it_begins_again(copied, toy_run, capsys):
+    """As a run that was killed before its first checkpoint leaves it."""
     forget_since(copied, -1)
+    (copied / "metrics.jsonl").write_text("")
     assert checkpoints(copied) == []
     assert resume(copied) == 0
+    assert f"{copied} has no checkpoint yet: it begins at update 0" in capsys.readouterr().out
     assert outcome(copied) == outcome(toy_run)
+
+
+@pytest.mark.parametrize("left", ["model", "metrics.jsonl"])
+@pytest.mark.parametrize("flags", ["", "--eval-only"])
+def test_a_run_that_lost_its_checkpoints_is_refused(left, flags, copied):
+    shutil.rmtree(copied / "checkpoints")
+    for name in {"model", "metrics.jsonl"} - {left}:
+        remove(copied / name)
+    before = contents(copied)
+    with pytest.raises(ValueError, match="it has been trained, but nothing is in .*/checkpoints; "):
+        resume(copied, flags)
+    assert contents(copied) == before
+
+
+def test_a_resumed_run_says_where_it_goes_on(copied, capsys):
+    forget_since(copied, 3)
+    assert resume(copied) == 0
+    assert f"{copied} goes on from update 3 of 4" in capsys.readouterr().out
+
+
+def test_a_finished_run_is_left_as_it_is(copied, capsys, monkeypatch):
+    before = contents(copied)
+    monkeypatch.setattr("main.make_models", None)  # nothing is loaded for it
+    assert resume(copied) == 0
+    assert f"{copied} is finished: all 4 updates are made" in capsys.readouterr().out
+    assert contents(copied) == before
+
+
+@pytest.mark.parametrize("lost", ["model", "the last evaluation"])
+def test_what_a_finished_run_lacks_is_made_up_for(lost, copied, toy_run):
+    if lost == "model":  # killed between the last checkpoint and model/
+        remove(copied / "model")
+    else:
+        lines = (copied / "eval.jsonl").read_text().splitlines(keepends=True)
+        (copied / "eval.jsonl").write_text("".join(lines[:-1]))
+    stamp = (checkpoints(copied)[-1] / "state.pt").stat().st_ino
+    assert resume(copied) == 0
+    assert outcome(copied) == outcome(toy_run)
+    assert (checkpoints(copied)[-1] / "state.pt").stat().st_ino == stamp  # not saved again
+
+
+def test_fewer_updates_than_were_made_are_refused(copied):
+    with pytest.raises(ValueError, match="--num-updates 3: .* has made 4 already"):
+        resume(copied, "--num-updates 3 --override")
 
 
 def test_a_finished_run_can_be_made_longer(copied, toy_run):
@@ -198,14 +259,99 @@ def idle_agent(lm):
 
 def test_the_newest_checkpoints_are_kept(tmp_path, lm, tokenizer):
     save = partial(save_checkpoint, tmp_path, keep=2, agent=idle_agent(lm), tokenizer=tokenizer)
+    save = partial(save, whole=set())
     for update in range(5):
         save({"update": update, "logs": {}, "envs": []}, ranks=ALONE)
     assert [path.name for path in checkpoints(tmp_path)] == ["update-000003", "update-000004"]
 
 
+def test_a_damaged_checkpoint_does_not_push_out_a_whole_one(tmp_path, lm, tokenizer):
+    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE)
+    save = partial(save_checkpoint, tmp_path, keep=2, **options)
+    for update in range(1, 3):
+        save({"update": update, "logs": {}, "envs": [], "agent": {}}, whole=set())
+    tear(checkpoints(tmp_path)[1] / "state.pt")
+    save({"update": 3, "logs": {}, "envs": [], "agent": {}}, whole=set())
+    names = [path.name for path in checkpoints(tmp_path) if not damaged(path)]
+    assert names == ["update-000001", "update-000003"]
+
+
+def test_a_damaged_checkpoint_is_set_aside_when_the_one_before_is_resumed(copied, toy_run):
+    tear(checkpoints(copied)[-1] / "state.pt")
+    assert resume(copied) == 0
+    assert (copied / "checkpoints" / "update-000004.damaged").is_dir()
+    assert [path.name[-1] for path in checkpoints(copied)] == ["0", "1", "2", "3", "4"]
+    assert outcome(copied) == outcome(toy_run)
+
+
+def test_a_save_that_was_killed_between_its_renames_is_recovered(copied, toy_run, capsys):
+    """Only `.old` and `.tmp` are left then."""
+    for folder in (checkpoints(copied)[-1], copied / "model"):
+        shutil.copytree(folder, f"{folder}.tmp")
+        folder.rename(f"{folder}.old")
+    assert resume(copied) == 0
+    assert "update-000004 is there again" in capsys.readouterr().out
+    assert outcome(copied) == outcome(toy_run)
+    assert contents(copied).keys() == {copied / p.relative_to(toy_run) for p in contents(toy_run)}
+
+
+def test_model_may_be_a_link(tmp_path, lm, tokenizer, capsys):
+    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE)
+    save = partial(save_checkpoint, tmp_path, keep=2, **options)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    for update, target in enumerate(("other", "other", "nowhere")):
+        if (tmp_path / "model").exists():
+            shutil.rmtree(tmp_path / "model")
+        (tmp_path / "model").symlink_to(target)
+        save({"update": update, "logs": {}, "envs": []}, whole=set())
+        assert (tmp_path / "model" / "config.json").exists()
+        assert not (tmp_path / "model").is_symlink() and (tmp_path / "other" / "file").exists()
+        assert f"model was a link to {target}; that place stays" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "model", "other"}
+
+
+def test_a_checkpoint_that_cannot_be_deleted_is_told(tmp_path, lm, tokenizer, capsys, monkeypatch):
+    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE, whole=set())
+    save = partial(save_checkpoint, tmp_path, keep=1, **options)
+
+    def refuse(path, ignore_errors=False):
+        if not ignore_errors:
+            raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    for update in range(3):
+        save({"update": update, "logs": {}, "envs": []})
+    assert [path.name for path in checkpoints(tmp_path)] == ["update-000002"]
+    out = capsys.readouterr().out
+    assert "cannot delete " in out and "update-000001.trash: Permission denied; the run goes" in out
+    assert "model.old.trash-2: Permission denied" in out
+
+
+def test_the_loaded_checkpoint_is_forgotten_once_it_is_restored(copied, monkeypatch):
+    forget_since(copied, 3)
+    loaded, left = [], []
+
+    def remember(folder):
+        state = saved.read(folder)
+        tensors = state["agent"]["stepper"]["actor_critic"].values()
+        loaded.extend(weakref.ref(tensor) for tensor in tensors)
+        return state
+
+    def begin(*args):  # the loop is about to begin
+        left.extend(ref for ref in loaded if ref() is not None)
+        return main_logger(*args)
+
+    main_logger = main.Logger
+    monkeypatch.setattr("ppo.run.checkpoint.read", remember)
+    monkeypatch.setattr(main, "Logger", begin)
+    assert resume(copied) == 0
+    assert loaded and not left
+
+
 def test_a_full_disk_leaves_the_checkpoint_before_whole(tmp_path, lm, tokenizer):
     """A limit on the size of files stands for the disk that is full."""
-    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE)
+    options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE, whole=set())
     save = partial(save_checkpoint, tmp_path, keep=1, **options)
     save({"update": 1, "logs": {}, "envs": [], "x": torch.zeros(10)})
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
@@ -222,6 +368,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_whole(tmp_path, lm, tokenizer)
 
 
 def test_a_checkpoint_of_another_model_is_not_resumed(copied):
+    forget_since(copied, 3)
     described = json.loads((copied / "args.json").read_text())
     described["args"]["model"] = str(TINY)
     (copied / "args.json").write_text(json.dumps(described))
@@ -232,11 +379,31 @@ def test_a_checkpoint_of_another_model_is_not_resumed(copied):
 
 
 def test_a_log_that_lost_lines_is_not_resumed(copied, capsys):
+    forget_since(copied, 3)
     tear(copied / "metrics.jsonl")
     before = (copied / "trajectories.jsonl").read_bytes()
     with pytest.raises(ValueError, match="metrics.jsonl is shorter than it was at the checkpoint"):
         resume(copied)
     assert (copied / "trajectories.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("harm", [tear, Path.unlink])
+def test_a_log_that_was_shortened_or_deleted_is_named(name, harm, copied):
+    """Each log, with the same words; nothing is cut, and what the line advises works."""
+    forget_since(copied, 3)
+    harm(copied / name)
+    before = contents(copied)
+    lost = "is gone" if harm is Path.unlink else "is shorter than it was at the checkpoint"
+    with pytest.raises(ValueError) as refused:
+        resume(copied)
+    said = f"--resume {copied}: {copied / name} {lost}; put it back, or fill it with empty lines: "
+    assert str(refused.value).startswith(said)
+    assert contents(copied) == before
+    subprocess.run(["bash", "-c", str(refused.value).removeprefix(said)], check=True)
+    assert resume(copied) == 0
+    (run,) = read_runs([copied], [])
+    assert run.metrics[-1]["update"] == 3 and run.evals[-1]["update"] == 4
 
 
 # ---- numbers that break down ------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 import main
 from arguments import get_args
 from ppo.engines.lockstep import TransformersEngine
-from ppo.run.checkpoint import checkpoints, load_checkpoint
+from ppo.run.saved import checkpoints, load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = """--env-name toy --n-env 2 --e-len 3 --num-updates 4 --minibatch 6 --w-epoch 1 --w-iter 2
