@@ -62,15 +62,9 @@ def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
     Returns the scores with three of the gradients, and the median seconds of three rounds.
     """
     lm.config._attn_implementation = "sdpa"  # an earlier call with `packed` has changed it
-    lm.zero_grad()
     model = ActorCritic(lm, 2, 1.0, dtype=dtype, recompute=True, packed=packed)
     torch.manual_seed(1)
     torch.nn.init.normal_(model.head.weight, std=0.02)
-    watched = {
-        "gradient, first layer's values": lm.model.layers[0].self_attn.v_proj.weight,
-        "gradient, last layer's queries": lm.model.layers[-1].self_attn.q_proj.weight,
-        "gradient, branch's queries": model.branch[0].self_attn.q_proj.weight,
-    }
     ids, mask = turns(lm.config.vocab_size)
     rounds = []
     for _ in range(4):
@@ -79,8 +73,14 @@ def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
             out = model(ids, mask)
             (out.logps.mean() + out.values.square().mean()).backward()
         rounds.append(took.seconds)
-    results = {"log-probs": out.logps.detach(), "values": out.values.detach()}
-    results |= {name: weight.grad.clone() for name, weight in watched.items()}
+    first, last, branch = lm.model.layers[0], lm.model.layers[-1], model.branch[0]
+    results = {
+        "log-probs": out.logps.detach(),
+        "values": out.values.detach(),
+        "gradient, first layer's values": first.self_attn.v_proj.weight.grad,
+        "gradient, last layer's queries": last.self_attn.q_proj.weight.grad,
+        "gradient, branch's queries": branch.self_attn.q_proj.weight.grad,
+    }
     return results, statistics.median(rounds[1:])
 
 

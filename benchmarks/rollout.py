@@ -102,10 +102,10 @@ def measure(model: str, n_env: int) -> None:
         for way in rng.sample(ways, len(ways)):
             took[way, k] = rollout(way, n_env, engines[way.engine], render, k)
     print(f"{ALONE.device}, {dtype}, {torch.get_num_threads()} OpenMP thread(s)")
-    turns = {key: n_env * key[0].e_len for key in took}
-    print_table("second", {key: turns[key] / took[key].seconds for key in took})
-    rates = {key: turns[key] / took[key].processor_seconds for key in took}
-    print_table("second of processor time", rates)
+    clocks = {"second": "seconds", "second of processor time": "processor_seconds"}
+    for what, clock in clocks.items():
+        rates = {key: n_env * key[0].e_len / getattr(t, clock) for key, t in took.items()}
+        print_table(what, rates)
     push = statistics.median(pushes)
     print(f"vLLM: start-up {start.seconds:.1f} s, push_weights {push:.3f} s")
 
@@ -233,7 +233,7 @@ class Story(gymnasium.Env):
 
 
 class RowLengths(TransformersEngine):
-    """An engine in which `response_limit` is the exact length of the next response submitted.
+    """An engine in which `response_limit` is the length of the response submitted next.
 
     The id that ends a response must be the last one of the vocabulary.
     """
@@ -244,8 +244,11 @@ class RowLengths(TransformersEngine):
 
 
 class Countdown:
-    """The random numbers of a response. `sample` turns 1.0 into the last id of the vocabulary, and
-    numbers below 1/2 into other ids, unless the last one has more than half of the probability."""
+    """The random numbers of a response, of which the last ends it.
+
+    `sample` turns 1.0 into the last id of the vocabulary, and numbers below 1/2 into other ids,
+    unless the last id has more than half of the probability.
+    """
 
     def __init__(self, seed: tuple[int, ...], left: int):
         self.rng, self.left = np.random.default_rng(seed), left

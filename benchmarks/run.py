@@ -3,8 +3,7 @@
     make bench                         all of them, a few minutes
     python -m benchmarks.run gae       one of them: gae, update, score, logps, envs
 
-Timed ratios are medians over pairs of runs, so that a machine whose speed drifts does not decide
-them.
+Times are compared in pairs of runs, so that a machine whose speed drifts does not decide a ratio.
 """
 
 import argparse
@@ -100,10 +99,7 @@ def loop_gae(batch: Batch) -> torch.Tensor:
 
 
 def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
-    """Return an agent and a scored batch of BabyAI turns, as main.py makes them from flags `argv`.
-
-    The model is the embedded one.
-    """
+    """Return an agent and a scored batch of BabyAI turns of the embedded model. argv: more flags"""
     args = get_args(["--env-name", "babyai-goto", "--model", str(TINY), *argv])
     ranks = make_ranks(args)
     actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
@@ -135,7 +131,7 @@ class PaddedStorage:
         return getattr(self.rollouts, name)
 
     def batches(self, rows):
-        responses = [r for turn in self.rollouts.responses for r in turn]
+        responses = [r for turn in self.responses for r in turn]
         begin = self.prompt_width or max(len(responses[row].prompt.ids) for row in rows)
         width = begin + (self.response_width or max(len(responses[row].ids) for row in rows))
         for part in torch.tensor(rows).split(self.rows):
@@ -157,7 +153,8 @@ def bench_update() -> None:
     cost; the numbers are thrown away.
     """
     agent, rollouts = babyai_batch(["--ppo-epoch", "1"])
-    name, ours = f"update of {n_turns(rollouts)} BabyAI turns", partial(agent.update, rollouts)
+    name = f"update of {rollouts.e_len * rollouts.n_env} BabyAI turns"
+    ours = partial(agent.update, rollouts)
     limits = PaddedStorage(rollouts, 1024, 512, rows=10)  # the paper's, same token budget
     slow = partial(agent.update, limits)
     compare(f"{name}: padded to 1024 + 512 / token budget", slow, ours, pairs=3, target=5)
@@ -170,12 +167,8 @@ def bench_score() -> None:
     """Show what --tis-cap saves: the actor's log-probs. Both sides score the reference."""
     agent, rollouts = babyai_batch([])
     own = partial(rollouts.score, agent.actor_critic, Reference(agent.actor_critic.lm, 1.0))
-    name = f"scoring {n_turns(rollouts)} BabyAI turns: own / the engine's log-probs"
+    name = f"scoring {rollouts.e_len * rollouts.n_env} BabyAI turns: own / the engine's log-probs"
     compare(name, own, partial(own, trust_engine=True), pairs=5)
-
-
-def n_turns(rollouts: RolloutStorage) -> int:
-    return rollouts.e_len * rollouts.n_env
 
 
 # ---- log-prob memory ------------------------------------------------------------------------

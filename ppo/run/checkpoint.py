@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from ppo.run.directory import logs
+from ppo.run.directory import logs, say_what_is_trusted
 from ppo.run.files import recover, sha256, sync, written_aside
 from ppo.run.saved import (
     MODEL_UPDATE,
@@ -43,6 +43,7 @@ class Checkpoints:
         self.args, self.run, self.ranks = args, run, ranks
         self.state, self.whole = None, set()
         if args.resume and ranks.rank == 0:
+            say_what_is_trusted(args)
             recover(run / "checkpoints", NAMES)
             recover(run, "model")
         ranks.wait()  # all ranks find the same folders

@@ -136,6 +136,15 @@ def warn_of_versions(was: dict[str, str], now: dict[str, str]) -> None:
         print(f"warning: not the versions that the run began with: {words}")
 
 
+def say_what_is_trusted(args: argparse.Namespace) -> None:
+    """Tell whoever resumes a run which code of others it is about to run."""
+    names = [args.env_name, args.memory, args.engine, args.advantages]
+    own = [f"it imports {name}" for name in names if ":" in name]
+    pickles = ["DeepSpeed unpickles its checkpoint"] if args.zero_stage else []
+    if own or pickles:
+        print(f"{args.resume}: {', '.join(own + pickles)}; go on only if you trust these files")
+
+
 def describe_run(args: argparse.Namespace) -> dict:
     # torch.__version__ also names the build, which the version of its package leaves out.
     versions = {"python": platform.python_version()}

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 
@@ -49,8 +50,13 @@ def newest(run: Path) -> Path | None:
 
 
 def read(folder: Path) -> dict:
-    """The state in a checkpoint, on the CPU."""
-    state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+    """The state in a checkpoint, on the CPU. ValueError: it holds anything that could run code"""
+    try:
+        state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise ValueError(
+            f"{folder / 'state.pt'} holds more than weights and settings; it is not loaded"
+        ) from error
     return state | {"agent": state["agent"] | {"folder": folder}}
 
 

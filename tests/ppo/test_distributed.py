@@ -114,7 +114,8 @@ def test_what_two_ranks_save(run_of_two):
 
 def test_a_checkpoint_of_shards_wants_as_many_ranks(run_of_two):
     with pytest.raises(ValueError, match="it is of 2 ranks, --zero-stage 2"):
-        main.main(get_args(["--resume", str(run_of_two), "--zero-stage", "0", "--override"]))
+        flags = ["--num-updates", "3", "--zero-stage", "0", "--override"]
+        main.main(get_args(["--resume", str(run_of_two), *flags]))
 
 
 def test_what_ranks_cannot_share():

@@ -13,10 +13,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import main
 from ppo.errors import RunError
+from ppo.run.checkpoint import Checkpoints
 from ppo.run.directory import claimed_run_dir, describe_run
+from ppo.run.files import sha256
+from ppo.run.saved import load_checkpoint
 from storage.ranks import ALONE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,6 +61,7 @@ CLAIM = """
 import sys, time
 from types import SimpleNamespace
 from pathlib import Path
+from ppo.run.checkpoint import Checkpoints
 from ppo.run.directory import claimed_run_dir, describe_run
 from storage.ranks import ALONE
 args = SimpleNamespace(env_name="toy", seed=7, resume=None, run_dir=None)
@@ -265,6 +270,38 @@ def installed(package: str) -> list[str]:
         return [version(package)]
     except PackageNotFoundError:
         return []
+
+
+TRUSTED = [
+    # of args.json, and what the line says
+    (dict(zero_stage=0), ""),
+    (dict(zero_stage=2), "DeepSpeed unpickles its checkpoint"),
+    (dict(memory="own:Short", env_name="own:Door-v0"), "it imports own:Door-v0, it imports own:Sh"),
+    (dict(engine="own:Loud", advantages="own:returns", zero_stage=1),
+     "it imports own:Loud, it imports own:returns, DeepSpeed unpickles its checkpoint; go on only"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "said"), TRUSTED)
+def test_a_resumed_run_tells_what_it_trusts(changes, said, tmp_path, capsys):
+    plain = dict(memory="window", engine="auto", advantages="dual-gae", zero_stage=0)
+    Checkpoints(options(**plain | changes, resume=tmp_path), tmp_path, ALONE)
+    out = capsys.readouterr().out
+    assert out.startswith(f"{tmp_path}: {said}") if said else out == ""
+
+
+def test_state_pt_cannot_run_code(tmp_path):
+    class Code:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "ran"),))
+
+    folder = tmp_path / "checkpoints" / "update-000001"
+    folder.mkdir(parents=True)
+    torch.save({"agent": Code()}, folder / "state.pt")
+    (folder / "SHA256SUMS").write_text(f"{sha256(folder / 'state.pt')}  state.pt\n")
+    with pytest.raises(ValueError, match="update-000001/state.pt holds more than weights"):
+        load_checkpoint(tmp_path)
+    assert not (tmp_path / "ran").exists()
 
 
 # ---- no room, no permission -------------------------------------------------------------------
