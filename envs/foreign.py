@@ -6,28 +6,36 @@ which a response must name), `default_action` (runs in place of an invalid one) 
 (a string or a function). Without `actions`, whatever follows the last ACTION marker is the action.
 """
 
+import contextlib
+import functools
+import random
 import re
 from collections.abc import Sequence
 from textwrap import shorten
 
 import gymnasium
+import numpy as np
 from gymnasium.spaces import Text
+from gymnasium.wrappers import TimeLimit
 
 from envs.actions import WORD, split
 from envs.text_env import THINK_ACT, executed
 from storage.named import find_module
 
 THINK_SAY = THINK_ACT.replace("One valid action from the allowed set", "what you do")
+TIME_LIMIT = 1000  # turns, where nobody names a limit: an episode without end hangs an evaluation
+FORM = "the form is module:EnvId, as in my_envs:MyEnv-v0"
 MARKER = re.compile(r"(?i:action)[\s*_`]{0,3}:?")
 
 
 def make_foreign(name: str, format_penalty: float = 0.1, max_episode_steps: int | None = None):
     """Import the module of "module:EnvId" and make the environment that it registers.
 
+    max_episode_steps: number of turns after which an episode is truncated; default: the
+        registration's, or 1,000 if it has none
     ValueError: it cannot be imported or made, or its spaces are not Text
     """
-    form = "the form is module:EnvId, as in my_envs:MyEnv-v0"
-    _, env_id = find_module("environment", name, form)
+    _, env_id = find_module("environment", name, FORM)
     try:
         # gymnasium's own checker would warn of each character outside Text's default charset
         env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True)
@@ -40,32 +48,70 @@ def make_foreign(name: str, format_penalty: float = 0.1, max_episode_steps: int 
                 f"environment {name!r} has a space {shorten(str(space), 80)}; "
                 "observations and actions must both be gymnasium.spaces.Text"
             )
+    if env.spec.max_episode_steps is None:
+        env = TimeLimit(env, TIME_LIMIT)
     return ForeignEnv(env, format_penalty)
 
 
+@functools.cache
+def tell_time_limit(name: str, max_episode_steps: int | None) -> None:
+    """Print a line, once in a process, if nobody has named a time limit for "module:EnvId"."""
+    if ":" not in name or max_episode_steps is not None:
+        return
+    _, env_id = find_module("environment", name, FORM)
+    spec = gymnasium.registry.get(env_id)
+    if spec and spec.max_episode_steps is None:
+        print(
+            f"{name} is registered without max_episode_steps: its episodes end after {TIME_LIMIT} "
+            "turns, unless --max-episode-steps says otherwise"
+        )
+
+
 class ForeignEnv(gymnasium.Wrapper):
-    """Adds what `envs.text_env.TextEnv` gives: parsing, the format penalty, info."""
+    """Adds what `envs.text_env.TextEnv` gives: parsing, the format penalty, info.
+
+    While the environment resets and steps, `random` and `numpy.random` have a state of its own,
+    seeded with each episode: environments in one process do not disturb each other, and episodes
+    can be replayed.
+    """
 
     def __init__(self, env: gymnasium.Env, format_penalty: float = 0.1):
         super().__init__(env)
         self.format_penalty = format_penalty
+        self.random_states = random.getstate(), np.random.get_state()
         self.actions = tuple(getattr(env.unwrapped, "actions", ()))
         first = self.actions[0] if self.actions else ""
         self.default_action = getattr(env.unwrapped, "default_action", first)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        text, info = self.env.reset(seed=seed, options=options)
-        return text, self._info(text, info)
+        with self._random():
+            if seed is not None:
+                random.seed(seed)
+                np.random.seed(seed % 2**32)
+            text, info = self.env.reset(seed=seed, options=options)
+            return text, self._info(text, info)
 
     def step(self, response: str):
         action, valid = choose(response, self.actions, self.default_action)
-        text, reward, terminated, truncated, info = self.env.step(action)
-        ours = self._info(text, info) | executed(response, action, valid)
+        with self._random():
+            text, reward, terminated, truncated, info = self.env.step(action)
+            ours = self._info(text, info) | executed(response, action, valid)
         ours["success"] = bool(info.get("success", terminated and reward > 0))
         if terminated or truncated:
             ours["metrics"] = info.get("metrics", {})
         reward = float(reward) - (0.0 if valid else self.format_penalty)
         return text, reward, terminated, truncated, ours
+
+    @contextlib.contextmanager
+    def _random(self):
+        """Exchange the global random state for this environment's own, and back at the end."""
+        outside = random.getstate(), np.random.get_state()
+        _set_random(self.random_states)
+        try:
+            yield
+        finally:
+            self.random_states = random.getstate(), np.random.get_state()
+            _set_random(outside)
 
     def _info(self, text: str, info: dict) -> dict:
         return dict(
@@ -80,6 +126,12 @@ class ForeignEnv(gymnasium.Wrapper):
             return prompt() if callable(prompt) else prompt
         among = f" Your actions are: {', '.join(self.actions)}." if self.actions else ""
         return f"You act in a text environment, one action per turn.{among}"
+
+
+def _set_random(states: tuple) -> None:
+    python, numpy = states
+    random.setstate(python)
+    np.random.set_state(numpy)
 
 
 def choose(response: str, actions: Sequence[str], default: str) -> tuple[str, bool]:

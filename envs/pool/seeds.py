@@ -27,10 +27,9 @@ def training_seeds(seed: int, mine: range) -> list[EpisodeSeeds]:
 
 
 def panel_seeds(episodes: int, n_env: int, mine: range) -> list[Iterator[int]]:
-    """One iterator for all environments of this rank: whichever is free plays the next episode.
+    """One iterator for this rank's environments `mine`: who is free plays the next episode.
 
     Episode k has seed 2 k + 1 in every run. It is played on the rank of environment k % n_env.
-    mine: indices of this rank's environments, out of `n_env`
     """
     queue = iter([2 * k + 1 for k in range(episodes) if k % n_env in mine])
     return [queue] * len(mine)

@@ -16,6 +16,7 @@ from functools import partial
 
 from envs import make_env
 from envs.actions import split
+from envs.foreign import tell_time_limit
 from envs.pool.seat import EnvError, Fault, Seat, name_of
 from envs.pool.worker import START, Worker
 from envs.text_env import Observation, Step
@@ -24,12 +25,12 @@ MAX_FAULTS = 0.1  # share of the episodes begun that may fail
 FEW = 20  # the share is taken of at least this many episodes: of fewer it says little
 FALSE_STARTS = 3  # this many in a row end the run
 BUSY = "an environment is still busy with a turn"
-ELSEWHERE = "its responses, played again, led elsewhere: it is not deterministic"
 
 
 def make_envs(args, seeds: list[Iterable[int]]) -> "VecEnv":
     """The environments of the command line, one for each item of `seeds`."""
     options = dict(format_penalty=args.format_penalty, max_episode_steps=args.max_episode_steps)
+    tell_time_limit(args.env_name, args.max_episode_steps)
     make = partial(make_env, args.env_name, **options)
     return VecEnv(make, seeds, args.env_workers, args.env_timeout)
 
@@ -41,8 +42,7 @@ class Place:
     responses: all of the episode, including the one of a turn under way
     taken: number of them whose Steps are known
     seen: number of them that the environment itself has seen; None if it must be reset first
-    first, observation: the first and the last observation of the episode
-    steps: Steps of the last replay, or of the last turn
+    first, observation: the episode's first and last observation; steps: of the last replay or turn
     ended: Step that ended the last episode, held back until this one has begun; the error of an
         episode that `resume` could not bring back, raised if no other can be begun
     false_starts: number of episodes in a row that failed in the reset or the first turn
@@ -125,8 +125,7 @@ class VecEnv:
         Returns the first observation of each episode and the Steps since. An environment that
         cannot be brought back begins its next episode: it has a fault and no Steps.
         """
-        if state is None:
-            state = [{"episode": 0, "responses": []}] * self.n_env
+        state = state or [{"episode": 0, "responses": []}] * self.n_env
         assert len(state) == self.n_env, f"a state of {len(state)} for {self.n_env} environments"
         assert not self.asked and not self.results, BUSY
         self.places = [Place(seeds, **was) for seeds, was in zip(self.seeds, state, strict=True)]
@@ -148,8 +147,8 @@ class VecEnv:
         A Step with `done` and without `first` used up the seeds: nothing may be sent after it.
         """
         assert self.places[i].seed is not None, f"environment {i} has no episode to play"
-        busy = i in self.asked or i in self.results
-        assert not busy, f"environment {i} is still busy with a turn"
+        busy = f"environment {i} is still busy with a turn"
+        assert i not in {*self.asked, *self.results}, busy
         self.places[i].responses.append(response)
         self._proceed(i)
 
@@ -193,7 +192,9 @@ class VecEnv:
         if isinstance(answer, Fault):
             self._failed(i, answer)
         elif not place.record(answer):
-            self._failed(i, Fault(ELSEWHERE))
+            self._failed(
+                i, Fault("its responses, played again, led elsewhere: it is not deterministic")
+            )
         elif place.seen < len(place.responses):  # in a replay, or between it and a turn
             self._proceed(i)
         elif not in_turn:  # the episode has begun, or `resume` has come to its place

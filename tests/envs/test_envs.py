@@ -1,14 +1,20 @@
 """Environments by name, and foreign ones in the same contract."""
 
+import random
 import re
 import sys
 from functools import partial
+from types import SimpleNamespace
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium.spaces import Text
 
 import envs
-from envs.foreign import choose
+from envs.foreign import choose, tell_time_limit
 from envs.pool.seeds import training_seeds
+from envs.pool.vec_env import make_envs
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,77 @@ def test_foreign_time_limit():
     assert env.step("ACTION: wait")[2:4] == (False, False)
     _, _, terminated, truncated, info = env.step("ACTION: wait")
     assert (terminated, truncated, info["success"]) == (False, True, False)
+
+
+class Restless(gymnasium.Env):
+    """Without a time limit; it rolls with the generators that the whole process shares."""
+
+    observation_space = action_space = Text(1000)
+
+    def reset(self, *, seed=None, options=None):
+        return self._roll(), {}
+
+    def step(self, action):
+        if action == "fail":
+            raise KeyError(action)
+        return self._roll(), 0.0, False, False, {}
+
+    def _roll(self):
+        return f"{random.random()} {np.random.random()}"
+
+
+gymnasium.register("Restless-v0", Restless)
+gymnasium.register("Brief-v0", Restless, max_episode_steps=2)
+RESTLESS = "test_envs:Restless-v0"
+
+
+def length(env) -> int:
+    env.reset(seed=1)
+    steps = (env.step("ACTION: x") for _ in range(2000))
+    return next(k for k, step in enumerate(steps, 1) if step[3])
+
+
+def test_a_foreign_environment_has_a_time_limit():
+    assert length(envs.make_env(RESTLESS)) == 1000
+    assert length(envs.make_env(RESTLESS, max_episode_steps=3)) == 3
+    assert length(envs.make_env("test_envs:Brief-v0")) == 2
+    assert length(envs.make_env("test_envs:Brief-v0", max_episode_steps=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "lines"), [("Restless", None, 1), ("Restless", 9, 0), ("Brief", None, 0)]
+)
+def test_the_time_limit_that_nobody_named_is_told_once(name, typed, lines, capfd):
+    tell_time_limit.cache_clear()
+    args = SimpleNamespace(
+        env_name=f"test_envs:{name}-v0", format_penalty=0.1, max_episode_steps=typed,
+        env_workers=2, env_timeout=60.0,
+    )  # fmt: skip
+    for _ in range(2):  # training and an evaluation
+        vec_env = make_envs(args, training_seeds(0, range(4)))
+        assert len(vec_env.reset()) == 4
+        vec_env.close()
+    said = capfd.readouterr().out
+    assert said.count("\n") == lines == said.count("1000 turns, unless --max-episode-steps")
+
+
+def test_a_foreign_environment_has_random_numbers_of_its_own():
+    def play(env, other=None) -> list[str]:
+        texts = [env.reset(seed=5)[0]]
+        for _ in range(3):
+            if other:
+                other.step("ACTION: x")
+            texts.append(env.step("ACTION: x")[0])
+        return texts
+
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    one, two = envs.make_env(RESTLESS), envs.make_env(RESTLESS)
+    alone = play(one)
+    two.reset(seed=7)
+    assert play(one, other=two) == alone and len(set(alone)) == 4
+    with pytest.raises(KeyError):
+        one.step("ACTION: fail")
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
 def test_foreign_free_text():
