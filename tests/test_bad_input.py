@@ -302,7 +302,7 @@ def test_files(set_up, flags, said, here, capsys):
 
 
 def test_an_observation_too_long_is_shortened_and_counted(here, capsys):
-    flags = "--env-name bad_envs:MegabyteLater-v0 --num-updates 2 --run-dir run"
+    flags = "--env-name bad_envs:MegabyteLater-v0 --num-updates 1 --run-dir run"
     assert run(flags) == 0
     metrics = [json.loads(line) for line in open("run/metrics.jsonl")]
     assert max(update["rollout/prompt_shortened"] for update in metrics) > 0

@@ -106,11 +106,9 @@ class VecEnv:
     ):  # fmt: skip
         self.n_env, self.seeds, self.name = len(seeds), seeds, name_of(make)
         self.max_faults, self.begun, self.failed = max_faults, 0, 0
-        self.faults: list[dict] = []
-        self.places: list[Place] = []
+        self.faults, self.places = [], []
         self.asked: set[int] = set()  # environments that have not answered yet
-        self.inbox: list[tuple] = []  # (i, answer)
-        self.results: dict[int, Step] = {}  # for the next `poll`
+        self.inbox, self.results = [], {}  # [(i, answer)]; i -> the Step for the next `poll`
         self.seats = [Seat(make) for _ in range(self.n_env)] if workers == 0 else []
         owned = [list(range(k, self.n_env, workers)) for k in range(min(workers, self.n_env))]
         self.workers = [Worker(make, some, timeout) for some in owned]

@@ -4,6 +4,7 @@ An environment's failure is an answer like any other. The process ends on reques
 parent, even while an environment hangs. `envs.pool.vec_env` decides what follows if it dies early.
 """
 
+import atexit
 import contextlib
 import ctypes
 import math
@@ -128,12 +129,13 @@ def _spawn(make: Callable, owned: list[int]):
     finally:
         sys.modules["__main__"] = main
     there.close()  # now the pipe ends when the worker dies
+    atexit.register(process.kill)  # multiprocessing would send SIGTERM and wait
     return here, process
 
 
 def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the parent obeys a signal to the whole group
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent's to obey; and not
+        signal.signal(number, lambda *_: None)  # SIG_IGN, which an environment's programs inherit
     _die_with(parent)
     inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()

@@ -469,7 +469,7 @@ def test_a_second_interrupt_ends_it_at_once(model_dir, tmp_path):
     process.send_signal(signal.SIGSTOP)  # so that the first is not obeyed before the second
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGCONT)
-    wait_for(process, "SIGINT: this phase is finished")
+    wait_for(process, "SIGINT: the run is saved and ends")
     process.send_signal(signal.SIGINT)
     process.stdout.read()
     assert process.wait(timeout=60) in (-signal.SIGINT, 128 + signal.SIGINT)
