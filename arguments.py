@@ -32,7 +32,7 @@ EMBEDDED = dict(
     model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4, w_iter=6, w_lr=5e-4,
     w_fraction=0.2, critic_layers=1, response_limit=32, eval_interval=20,
 )  # fmt: skip
-ENGINES = ("auto", "vllm", "transformers")
+ENGINE_NAMES = ("auto", "vllm", "transformers")
 LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller updates away
 EMBEDDED_FAMILIES = {
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
@@ -243,8 +243,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"{batch}{times} are more than the {MAX_TURNS} that fit into memory")
     if not args.eval_only and turns % args.minibatch:
         raise ValueError(f"{batch} do not divide into minibatches of {args.minibatch}")
-    if ":" not in args.engine and args.engine not in ENGINES:
-        choices = f"choices: {', '.join(ENGINES)}, or module:name of your own"
+    if ":" not in args.engine and args.engine not in ENGINE_NAMES:
+        choices = f"choices: {', '.join(ENGINE_NAMES)}, or module:name of your own"
         raise ValueError(f"unknown engine {args.engine!r}; {choices}")
     if args.env_workers > args.n_env:
         raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")

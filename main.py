@@ -3,7 +3,7 @@
     python main.py --env-name babyai-goto --n-env 32 --e-len 8
 
 A turn (prompt, sampled response, environment step) is one training sample, and a batch is exactly
-E turns of each of N environments. What a verb does is in the file that its object comes from.
+E turns of each of N environments. To see what a call does, open the file its object comes from.
 """
 
 import os
@@ -113,7 +113,7 @@ def main(args) -> int:
             with stop.saving(checkpoints):
                 if evaluation_due(args, update, last) and not stop.asked:
                     evaluate(args, engine, render, ranks, logger, timer, update, stop)
-                if last:
+                if last or stop.asked:
                     break
                 with timer("collect"):
                     collect(envs, memories, engine, render, rollouts, args.seed, stop)
@@ -161,6 +161,7 @@ def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> N
     if logger.leads and transcript:
         title = f"{args.env_name}, {args.model}, {update} updates, T = {args.temperature}"
         logger.say(write_check(logger.run_dir, transcript, title))
+    stop.now()  # all ranks learn it if the first one could not write
 
 
 def program(argv: list[str] | None = None) -> int:

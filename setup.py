@@ -20,7 +20,7 @@ setup(
         *("envs", "envs.pool", "memory", "models", "models.players", "storage", "ppo"),
         *(f"ppo.{room}" for room in "engines fit model paper reports run".split()),
     ],
-    package_data={"ppo.reports": ["viewer.html"]},
+    package_data={"ppo.reports": ["viewer.html"], "models": ["tiny*/*"]},
     py_modules=["arguments", "main"],
     install_requires=[
         "torch>=2.11",

@@ -34,7 +34,7 @@ def make_agent(args, actor_critic, ranks: Ranks) -> "Agent":
 class Agent:
     """Holds the optimizer and makes its steps. Most arguments are the flags of the same names.
 
-    generator: shuffles the turns, in the same way on all ranks; ratio_cap: of --tis-cap
+    generator: shuffles the turns, in the same way on all ranks; ratio_cap: --tis-cap
     make_stepper: `Stepper`, or a class that shards the optimizer over the ranks
     """
 

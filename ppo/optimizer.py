@@ -41,7 +41,7 @@ class Stepper:
         return norm, finite
 
     def reset_actor(self) -> None:
-        """Make the actor's next step AdamW's first. After a warm-up without gradients it is."""
+        """Let AdamW count the actor's steps from 0. The warm-up made none, so it does already."""
 
     def state_dict(self) -> dict:
         """Return trained parameters and the optimizer's state, which fit any number of ranks."""

@@ -26,7 +26,6 @@ from envs.pool.seat import EnvError, Fault, Seat, name_of
 
 START = -1  # stands for an environment's index in a worker's first answer: all of them are made
 START_SECONDS = 300  # minimum time for that answer, because imports may be slow
-SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
 class Worker:
@@ -95,6 +94,9 @@ class Worker:
     def discard(self) -> None:
         self.process.kill()
         self.process.join(timeout=5)
+        atexit.unregister(self.process.kill)
+        with contextlib.suppress(ValueError):  # it has not died yet
+            self.process.close()  # its file descriptors
         self.connection.close()
 
     def stop(self) -> None:
@@ -113,11 +115,8 @@ class Worker:
 
 
 def _spawn(make: Callable, owned: list[int]):
-    """Start a process; returns (connection, process).
-
-    It makes its environments and sends (START, None), or (START, exception) before it ends. Then it
-    takes (i, method of Seat, arguments) and answers (i, result) until it gets None.
-    """
+    """Start a process; returns (connection, process). It sends (START, None) or (START, exception),
+    then answers (i, method of Seat, arguments) with (i, result) until it gets None."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     process = spawn.Process(target=_work, args=(there, make, owned, os.getpid()), daemon=True)
@@ -134,8 +133,9 @@ def _spawn(make: Callable, owned: list[int]):
 
 
 def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent's to obey; and not
-        signal.signal(number, lambda *_: None)  # SIG_IGN, which an environment's programs inherit
+    # The parent obeys these signals. Programs of an environment would inherit SIG_IGN.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
     _die_with(parent)
     inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
@@ -166,7 +166,7 @@ def _next(inbox: queue.SimpleQueue, seats: dict[int, Seat]):
 def _die_with(parent: int) -> None:
     """Make the kernel kill this process when its parent dies."""
     if sys.platform == "linux":  # `_read` sees it too, but not while an environment hangs in C code
-        ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
         if os.getppid() != parent:  # the parent died before the call
             os._exit(0)
 

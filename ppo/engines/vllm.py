@@ -167,9 +167,8 @@ class VLLMEngine(Engine):
         return gap
 
     def sleep(self) -> None:
-        """On CUDA, give weights and key-value cache back until the next push."""
-        assert self.idle, f"{len(self.running)} responses are still being sampled"
-        if self.cuda and not self.asleep:
+        """On CUDA, give memory back until the next push, unless a stopped batch is under way."""
+        if self.cuda and self.idle and not self.asleep:
             self.llm.sleep(level=2)
             self.asleep = True
 

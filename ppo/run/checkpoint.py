@@ -33,7 +33,8 @@ KEEPS = ("update", "logs", "envs")  # of a checkpoint, to the end of the run: th
 
 
 class Checkpoints:
-    """Of one run: `restore` the newest, `mark` the state before an update, `save` what was marked.
+    """The checkpoints of one run: `restore` loads the newest, `mark` notes the state before an
+    update, `save` writes what was marked.
 
     state: update, sizes of the logs and places of the environments in the checkpoint that the run
         goes on from; None where it begins at 0
@@ -52,7 +53,7 @@ class Checkpoints:
         """Whether a resumed run has nothing left to do; it says so."""
         if not self.args.resume or self.args.eval_only:
             return False
-        done = self.ranks.first(is_finished(self.run, self.args))
+        done = self.ranks.first(self.ranks.rank == 0 and is_finished(self.run, self.args))
         if done:
             print(f"{self.run} is finished: all {self.args.num_updates} updates are made")
         return done

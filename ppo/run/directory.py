@@ -107,8 +107,9 @@ def not_empty(run: Path) -> ValueError:
 
 
 def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks: Ranks) -> None:
-    """Write args.json, and cut a resumed run's logs back. Of each --override the args.json before
-    it is kept as args-1.json, args-2.json, ...
+    """Write args.json, and cut a resumed run's logs back.
+
+    Each --override first copies the old args.json to args-1.json, args-2.json, ...
 
     saved: the checkpoint that a resumed run goes on from, with the length of each log at that time
     ValueError: a log is shorter than it was at the checkpoint; then nothing is cut

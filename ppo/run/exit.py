@@ -22,7 +22,7 @@ def exit_code(error: BaseException) -> int:
     if not is_check(error):
         raise error
     if not isinstance(error, OtherRankFailed):
-        many = int(os.environ.get("WORLD_SIZE", 1)) > 1
+        many = int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ
         rank = f"rank {os.environ['RANK']}: " if many else ""
         print(f"main.py: error: {rank}{one_line(error)}", file=sys.stderr)
     return 1 if isinstance(error, RunError) else 2

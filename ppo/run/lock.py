@@ -26,7 +26,8 @@ def locked(run: Path):
     finally:
         # Before the release, so that no other process can hold the file.
         if run.exists() and is_unused(run):
-            (run / LOCK).unlink(missing_ok=True)
+            for path in run.iterdir():
+                path.unlink()
         HELD.discard(descriptor)
         os.close(descriptor)
 
@@ -68,8 +69,8 @@ def this_process() -> str:
 
 
 def is_unused(run: Path) -> bool:
-    """Whether a directory holds nothing, or nothing but a lock."""
-    return all(path.name == LOCK for path in run.iterdir())
+    """Whether a directory holds nothing but a lock and a first file that a kill interrupted."""
+    return all(path.name in (LOCK, "args.json.tmp") for path in run.iterdir())
 
 
 def close_in_child() -> None:

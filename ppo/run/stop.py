@@ -6,6 +6,7 @@ another rank was told or has met.
 
 import os
 import signal
+import sys
 from asyncio import CancelledError
 from contextlib import contextmanager
 
@@ -25,9 +26,12 @@ class Stop:
 
     def __init__(self, ranks: Ranks = ALONE):
         self.signalled, self.asked, self.failed, self.ranks = None, None, "", ranks
+        self.before = {}  # signal -> its handler before
 
     def __enter__(self) -> "Stop":
-        self.before = {number: signal.signal(number, self._ask) for number in self.SIGNALS}
+        for number in self.SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
+                self.before[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(self, *error) -> None:
@@ -36,9 +40,13 @@ class Stop:
 
     def _ask(self, number: int, frame) -> None:
         self.signalled = signal.Signals(number)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if signal.SIGINT in self.before:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         said = f"{self.signalled.name}: the run is saved and ends; Ctrl-C ends it at once"
-        os.write(2, f"\n{said}\n".encode())  # os.write, for the loop may be inside a print
+        try:
+            os.write(2, f"\n{said}\n".encode())  # not print: the loop may be inside one
+        except OSError:  # the terminal is gone, and a print would end the run before it is saved
+            sys.stdout = sys.stderr = open(os.devnull, "w")
 
     def now(self) -> bool:
         """Return whether any rank was asked to end; `asked` is then the same on all ranks.
