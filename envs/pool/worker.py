@@ -94,9 +94,7 @@ class Worker:
     def discard(self) -> None:
         self.process.kill()
         self.process.join(timeout=5)
-        atexit.unregister(self.process.kill)
-        with contextlib.suppress(ValueError):  # it has not died yet
-            self.process.close()  # its file descriptors
+        atexit.unregister(self.process.kill)  # it would keep the process's file descriptors
         self.connection.close()
 
     def stop(self) -> None:

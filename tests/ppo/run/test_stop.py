@@ -16,6 +16,7 @@ import main
 from arguments import get_args
 from ppo.engines.lockstep import TransformersEngine
 from ppo.run.saved import checkpoints, load_checkpoint
+from ppo.run.stop import Stop
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = """--env-name toy --n-env 2 --e-len 3 --num-updates 4 --minibatch 6 --w-epoch 1 --w-iter 2
@@ -229,3 +230,16 @@ def test_a_signal_to_two_ranks_is_obeyed_by_both(model_dir, tmp_path):
     said = process.communicate(timeout=120)[0]
     assert "SIGTERM: saved; go on with: python main.py --resume" in said, said
     assert load_checkpoint(run)["update"] >= 1
+
+
+def test_a_signal_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signalled is None and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.signalled == signal.SIGTERM and not stop.asked
+            assert stop.now() and stop.asked == signal.SIGTERM and stop.code == 143
+    finally:
+        signal.signal(signal.SIGHUP, before)
