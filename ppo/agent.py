@@ -69,16 +69,16 @@ class Agent:
     def begin_warm_up(self, critic_lr: float) -> None:
         """Only the critic learns from here on."""
         actor, critic = self.optimizer.param_groups
-        actor["lr"], critic["lr"] = 0.0, critic_lr
+        actor["lr"], critic["lr"] = 0.0, critic_lr  # 0: DeepSpeed steps the actor all the same
 
     def end_warm_up(self) -> None:
-        self.stepper.reset_actor()
+        self.stepper.reset_actor()  # the warm-up must not count as steps of its AdamW
         self._scale_lr(1.0)
 
     def state_dict(self) -> dict:
         return {
             "stepper": self.stepper.state_dict(),
-            "generator": self.generator.get_state(),
+            "generator": self.generator.get_state(),  # a resumed run shuffles as it would have
             "skipped_steps": self.skipped_steps,
         }
 
@@ -97,7 +97,7 @@ class Agent:
         for _ in range(self.ppo_epoch):
             for rows in self._minibatches(rollouts.e_len * rollouts.n_env):
                 totals, ratio = self._minibatch(rollouts, advantages, rows)
-                # The policy still is pi_old: a ratio other than 1 betrays a fault in scoring.
+                # At first the policy is pi_old: a ratio other than 1 betrays a fault in scoring.
                 first_ratio = ratio if first_ratio is None else first_ratio
                 tokens += totals.pop("tokens")
                 norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
@@ -121,7 +121,7 @@ class Agent:
 
         Actor parameters have no gradient here, so AdamW leaves them as they are, to the bit.
         """
-        masks = rollouts.response_mask.flatten(0, 1)  # (E N, T)
+        masks = rollouts.response_mask.flatten(0, 1)  # (E N, T): row t * N + n is a turn
         weights = first_token_weights(masks, self.first_token_weight)
         total, count = 0.0, 0.0
         for places in self._minibatches(len(rows)):
@@ -130,9 +130,9 @@ class Agent:
             for batch, mask in rollouts.batches(chosen):
                 values = self.stepper.model(batch.ids, batch.response_mask, critic_only=True)
                 loss = self._value_loss(rollouts, values, batch.rows, mask, weights).sum()
-                self.stepper.backward(loss / denominator)
+                self.stepper.backward(loss / denominator)  # gradients add up to that of one mean
                 summed += loss.detach()
-            loss = self.ranks.sum(summed).item()
+            loss = self.ranks.sum(summed).item()  # each rank has seen its share of the rows
             total, count = total + loss, count + denominator.item()
             self._step(chosen, loss)
         return total / count
@@ -147,13 +147,13 @@ class Agent:
         for batch, mask in rollouts.batches(rows):
             scores = self.stepper.model(batch.ids, batch.response_mask, self.entropy_coef > 0)
             old_logps = rollouts.take(rollouts.logps, batch.rows, mask)
-            gains = rollouts.take(advantages, batch.rows, mask)
+            gains = rollouts.take(advantages, batch.rows, mask)  # (R,), like all that follow
             policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip, self.ratio_cap)
             value = self._value_loss(rollouts, scores.values, batch.rows, mask, weights)
             loss = policy.sum() / n_tokens + value.sum() / n_weights
-            if self.entropy_coef > 0:
+            if self.entropy_coef > 0:  # else entropies carry no gradient, which saves memory
                 loss = loss - self.entropy_coef * scores.entropies.sum() / n_tokens
-            self.stepper.backward(loss)
+            self.stepper.backward(loss)  # now, so that only one micro-batch's activations exist
             with torch.no_grad():
                 kl = k3(old_logps, scores.logps)
                 value = value * n_tokens / n_weights  # `update` divides all sums by n_tokens
@@ -174,6 +174,7 @@ class Agent:
 
     def _minibatches(self, n_turns: int) -> list[list[int]]:
         """Turns shuffled across time and environments, in chunks of `minibatch`."""
+        # Neighbouring turns of an episode are alike: together they would pull in one direction.
         order = torch.randperm(n_turns, generator=self.generator)
         return [rows.tolist() for rows in order.split(self.minibatch)]
 

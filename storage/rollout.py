@@ -179,7 +179,7 @@ class RolloutStorage:
         one, rows, budget = [[0]] * len(ids), range(len(ids)), self.token_budget
         for batch in micro_batches(ids, one, rows, budget, self.device, self.ranks):
             values[batch.rows] = actor_critic.values(batch.ids, batch.response_mask).float().cpu()
-        self.ranks.sum(values)
+        self.ranks.sum(values)  # each rank has computed its share of the prompts
         self.bootstrap = values[: self.n_env]  # (N,)
         self.limit_values = dict(zip(limits, values[self.n_env :].tolist(), strict=True))
 
@@ -207,7 +207,7 @@ class RolloutStorage:
         for (t, n), value in self.limit_values.items():
             if self.cut[t, n]:
                 self.next_values[t, n] = value
-        self.episode_ends = (self.terminated | self.truncated).to(self.device)
+        self.episode_ends = (self.terminated | self.truncated).to(self.device)  # (E, N)
         turns = dict(rewards=self.rewards, values=self.values, response_mask=self.response_mask)
         turns |= dict(next_values=self.next_values.to(self.device), episode_ends=self.episode_ends)
         self.advantages, self.returns = estimator(**turns)
