@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import FakePrompt
+from real_runs import load_checkpoint
 from small_envs import Flaky
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -25,7 +26,7 @@ from envs.pool.vec_env import VecEnv
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
-from ppo.run.saved import checkpoints, load_checkpoint
+from ppo.run.saved import checkpoints
 from ppo.run.stop import Stop
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage

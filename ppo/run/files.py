@@ -40,9 +40,7 @@ def written_aside(folder: Path, ranks: Ranks = ALONE):
     except (OSError, RuntimeError, SafetensorError) as error:  # torch wraps OSError
         shutil.rmtree(aside, ignore_errors=True)
         reasons = [e.strerror for e in (error, error.__context__) if isinstance(e, OSError)]
-        reason = reasons[0] if reasons else error
-        line = f"cannot write {folder}: {reason}; what was saved before is whole"
-        raise RunError(line) from error
+        raise not_written(folder, reasons[0] if reasons else str(error)) from error
 
 
 def replace(folder: Path, aside: Path) -> None:
@@ -116,7 +114,7 @@ def write_text(path: Path, text: str) -> None:
         aside.replace(path)
     except OSError as error:
         aside.unlink(missing_ok=True)
-        raise no_room(path, error) from error
+        raise not_written(path, error.strerror) from error
 
 
 def append(path: Path, text: str) -> None:
@@ -128,11 +126,11 @@ def append(path: Path, text: str) -> None:
     except OSError as error:
         with suppress(OSError):
             os.truncate(path, size)
-        raise no_room(path, error) from error
+        raise not_written(path, error.strerror) from error
 
 
-def no_room(path: Path, error: OSError) -> RunError:
-    return RunError(f"cannot write {path}: {error.strerror}; what was saved before is whole")
+def not_written(path: Path, reason: str) -> RunError:
+    return RunError(f"cannot write {path}: {reason}; what was saved before is whole")
 
 
 def sync(path: Path) -> None:

@@ -22,12 +22,6 @@ def number_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("update-"))
 
 
-def load_checkpoint(run: Path) -> dict | None:
-    """The newest whole checkpoint; None if there is none yet. ValueError: as `newest`"""
-    folder = newest(run)
-    return None if folder is None else read(folder)
-
-
 def newest(run: Path) -> Path | None:
     """Folder of the newest whole checkpoint; None if the run never wrote one.
 

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from real_runs import launch, load_checkpoint, wait_for
 from transformers import AutoModelForCausalLM
 
 import main
@@ -28,7 +29,7 @@ from ppo.optimizer import Stepper
 from ppo.reports.run_files import read_runs
 from ppo.run import saved
 from ppo.run.checkpoint import save_checkpoint
-from ppo.run.saved import checkpoints, damaged, load_checkpoint
+from ppo.run.saved import checkpoints, damaged
 from storage.ranks import ALONE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -433,25 +434,11 @@ def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
 # ---- signals ------------------------------------------------------------------------------------
 
 
-def start(arguments: list[str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-u", "main.py", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-        stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-
-
-def wait_for(process: subprocess.Popen, words: str) -> None:
-    for line in process.stdout:
-        if words in line:
-            return
-    raise AssertionError(f"it ended without {words!r}")
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_says_how_to_go_on(number, model_dir, toy_run, tmp_path):
     run = tmp_path / "run"
     flags = [*SMALL.split(), "--env-name", "toy", "--model", model_dir, "--run-dir", str(run)]
-    process = start(flags)
+    process = launch(ROOT, *flags)
     wait_for(process, "update    1/4")
     process.send_signal(number)
     said = process.stdout.read()
@@ -464,7 +451,7 @@ def test_a_signal_saves_and_says_how_to_go_on(number, model_dir, toy_run, tmp_pa
 
 def test_a_second_interrupt_ends_it_at_once(model_dir, tmp_path):
     flags = f"--env-name toy --model {model_dir} --run-dir {tmp_path / 'run'} --num-updates 99999"
-    process = start([*SMALL.split(), *flags.split()])
+    process = launch(ROOT, *SMALL.split(), *flags.split())
     wait_for(process, "update    1/")
     process.send_signal(signal.SIGSTOP)  # so that the first is not obeyed before the second
     process.send_signal(signal.SIGINT)

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from real_runs import load_checkpoint
 
 import main
 from ppo.errors import RunError
 from ppo.run.checkpoint import Checkpoints
 from ppo.run.directory import claimed_run_dir, describe_run
 from ppo.run.files import sha256
-from ppo.run.saved import load_checkpoint
 from storage.ranks import ALONE
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,16 +6,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from real_runs import launch, load_checkpoint, wait_for
 
 import main
 from arguments import get_args
 from ppo.engines.lockstep import TransformersEngine
-from ppo.run.saved import checkpoints, load_checkpoint
+from ppo.run.saved import checkpoints
 from ppo.run.stop import Stop
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -113,23 +113,6 @@ class Failing(gymnasium.Env):
 
 gymnasium.register("Failing-v0", Failing, max_episode_steps=50)
 """
-
-
-def launch(folder: Path, *words: str, ranks: int = 0) -> subprocess.Popen:
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "TURNS": str(folder / "turns")}
-    return subprocess.Popen(
-        [sys.executable, "-u", *(launcher if ranks else []), str(ROOT / "main.py"), *words],
-        cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-
-
-def wait_for(process: subprocess.Popen, words: str) -> None:
-    for line in process.stdout:
-        if words in line:
-            return
-    raise AssertionError(f"it ended without {words!r}")
 
 
 @pytest.mark.parametrize("ranks", [0, 2])
