@@ -1,4 +1,4 @@
-"""Runs as processes of their own, and the state that a run has saved."""
+"""Runs as processes of their own, the files of a run, and the state that it has saved."""
 
 import os
 import subprocess
@@ -14,6 +14,12 @@ def load_checkpoint(run: Path) -> dict | None:
     """The newest whole checkpoint; None if there is none yet. ValueError: as `newest`"""
     folder = newest(run)
     return None if folder is None else read(folder)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """All files but the lock, and but TensorBoard's, which a thread writes some time later."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
+    return {path: path.read_bytes() for path in paths if not path.name.startswith("events.")}
 
 
 def launch(folder: Path, *words: str, ranks: int = 0) -> subprocess.Popen:

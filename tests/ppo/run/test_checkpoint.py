@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from real_runs import launch, load_checkpoint, wait_for
+from real_runs import contents, launch, load_checkpoint, wait_for
 from transformers import AutoModelForCausalLM
 
 import main
@@ -65,12 +65,6 @@ def forget_since(run: Path, update: int) -> None:
         if path.name > f"update-{update:06d}":
             shutil.rmtree(path)
     shutil.rmtree(run / "model")
-
-
-def contents(folder: Path) -> dict:
-    """All files but the lock and those of TensorBoard."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
-    return {path: path.read_bytes() for path in paths if not path.name.startswith("events.")}
 
 
 def remove(path: Path) -> None:

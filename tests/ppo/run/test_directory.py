@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from real_runs import load_checkpoint
+from real_runs import contents, load_checkpoint
 
 import main
 from ppo.errors import RunError
@@ -48,11 +48,6 @@ def one_line(capsys) -> str:
 
 def options(**changes) -> SimpleNamespace:
     return SimpleNamespace(**dict(env_name="toy", seed=7, run_dir=None, resume=None) | changes)
-
-
-def contents(folder: Path) -> dict:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
-    return {path: path.read_bytes() for path in files}
 
 
 # ---- one run, one directory -------------------------------------------------------------------
