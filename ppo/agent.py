@@ -107,7 +107,8 @@ class Agent:
         values, returns = rollouts.values[..., 0], rollouts.returns[..., 0]
         return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
             "ppo/ratio_first_minibatch": first_ratio,
-            "ppo/grad_norm": sum(norms) / len(norms),
+            "ppo/grad_norm": sum(actor for actor, _ in norms) / len(norms),
+            "ppo/grad_norm_critic": sum(critic for _, critic in norms) / len(norms),
             "ppo/explained_variance": explained_variance(values, returns),
             "ppo/value_mean": values.mean().item(),
             "ppo/return_mean": returns.mean().item(),
@@ -178,11 +179,11 @@ class Agent:
         order = torch.randperm(n_turns, generator=self.generator)
         return [rows.tolist() for rows in order.split(self.minibatch)]
 
-    def _step(self, rows: list[int], loss: float) -> float:
-        """Clip and step; returns the gradient's norm. A loss or gradient of `rows` that is not
-        finite would spoil the weights for good: that step is skipped and counted."""
-        norm, stepped = self.stepper.step(loss)
+    def _step(self, rows: list[int], loss: float) -> list[float]:
+        """Clip and step; returns the actor's and the critic's norm. A loss or gradient of `rows`
+        that is not finite would spoil the weights for good: that step is skipped and counted."""
+        norms, stepped = self.stepper.step(loss)
         if not stepped:
             self.skipped_steps, self.skipped_rows = self.skipped_steps + 1, rows
-            print(f"loss {loss}, gradient norm {norm}: optimizer step skipped")
-        return norm
+            print(f"loss {loss}, gradient norms {norms}: optimizer step skipped")
+        return norms

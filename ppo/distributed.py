@@ -118,12 +118,13 @@ class ZeroStepper(Stepper):
         # This op serves inference alone, and DeepSpeed would compile it at the first start.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         sharding = {"stage": stage, "stage3_param_persistence_threshold": 0}
+        sharding["sub_group_size"] = 10**14  # stage 3 steps a group at once: `_clip` needs it whole
         if offload:
             sharding["offload_optimizer"] = {"device": "cpu"}
         config = {
             "train_micro_batch_size_per_gpu": 1,  # required, but unused: micro-batches are ours
             "managed_gradient_accumulation": False,  # step() ends the accumulation
-            "gradient_clipping": 0.0 if max_grad_norm == float("inf") else max_grad_norm,
+            "gradient_clipping": 0.0,  # it would be by one norm of both groups; `_clip` does it
             "zero_optimization": sharding,
             "zero_force_ds_cpu_optimizer": False,  # its own would have to be compiled
             "zero_allow_untested_optimizer": True,
@@ -131,18 +132,30 @@ class ZeroStepper(Stepper):
         }
         trained = dict(model=actor_critic, optimizer=optimizer)
         self.engine, *_ = deepspeed.initialize(**trained, config=config)
-        self.model, self.stage = self.engine, stage
+        self.model, self.stage, self.norms = self.engine, stage, []
+        # DeepSpeed steps one group at a time, once it has summed this rank's part of its gradient.
+        self.optimizer.register_step_pre_hook(self._clip)
         if stage == 3:
             actor_critic.whole = deepspeed.zero.GatheredParameters
 
     def backward(self, loss: Tensor) -> None:
         self.engine.backward(loss * self.ranks.size)  # DeepSpeed takes the mean over ranks
 
-    def step(self, loss: float) -> tuple[float, bool]:
+    def step(self, loss: float) -> tuple[list[float], bool]:
         """Step as `Stepper.step` does. A loss that is not finite shows in the gradients."""
+        self.norms.clear()
         self.engine.step()
         finite = not self.engine.optimizer.overflow
-        return float(self.engine.get_global_grad_norm()) if finite else float("nan"), finite
+        return list(self.norms) if finite else [float("nan")] * 2, finite
+
+    def _clip(self, optimizer, *_) -> None:
+        """Clip the gradient of a group, of which each rank holds a part, by the group's norm."""
+        parts = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        square = sum(part.double().square().sum() for part in parts)
+        norm = self.ranks.sum(square).sqrt().item()
+        for part in parts:
+            part.mul_(min(1.0, self.max_grad_norm / (norm + 1e-6)))
+        self.norms.append(norm)
 
     def reset_actor(self) -> None:
         """DeepSpeed counts missing gradients as zeros: only AdamW's step counter has moved."""

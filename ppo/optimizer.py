@@ -6,8 +6,8 @@
 import math
 from pathlib import Path
 
-import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
 from storage.ranks import Ranks
 
@@ -24,21 +24,22 @@ class Stepper:
         """Add the gradients of a micro-batch. loss: this rank's part of a sum over all ranks."""
         loss.backward()
 
-    def step(self, loss: float) -> tuple[float, bool]:
-        """Clip the gradient and step, unless its norm or the minibatch's loss is not finite.
-        Returns the norm before clipping and whether a step was made."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        for p in parameters:
+    def step(self, loss: float) -> tuple[list[float], bool]:
+        """Clip the gradients and step, unless a norm or the minibatch's loss is not finite.
+        Returns the actor's and the critic's norm before clipping and whether a step was made."""
+        groups = [group["params"] for group in self.optimizer.param_groups]
+        for p in groups[0] + groups[1]:
             if p.grad is not None:  # a frozen actor has none on any rank, so all ranks sum the same
                 self.ranks.sum(p.grad)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm).item()
-        finite = math.isfinite(norm) and math.isfinite(loss)
+        # Each by its own norm: in one norm a critic that is far off would slow the actor down.
+        norms = [clip_grad_norm_(parameters, self.max_grad_norm).item() for parameters in groups]
+        finite = all(map(math.isfinite, [*norms, loss]))
         if finite:
             self.optimizer.step()
         # None, not 0: AdamW skips parameters without a gradient, but steps those whose gradient is
         # zero, by their momentum. The warm-up relies on it to leave the actor as it is.
         self.optimizer.zero_grad(set_to_none=True)
-        return norm, finite
+        return norms, finite
 
     def reset_actor(self) -> None:
         """Let AdamW count the actor's steps from 0. The warm-up made none, so it does already."""
