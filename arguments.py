@@ -97,15 +97,15 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--first-token-weight", type=float, default=3.0,
           help="weight of a turn's first token in the value loss")  # fmt: skip
     group("--entropy-coef", type=float, default=0.0, help="coefficient of the entropy bonus")
-    group("--max-grad-norm", type=float, default=1.0, help="gradient clipping norm; inf: off")
+    group("--max-grad-norm", type=float, default=1.0, help="clips actor and critic; inf: off")
     group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
           help="dtype of activations; auto: bfloat16 on a GPU")  # fmt: skip
     group("--gradient-checkpointing", action="store_true", help="recompute activations")
     group("--packed", choices=["auto", "on", "off"], default="auto",
           help="train without padding; auto: on a GPU in bfloat16")  # fmt: skip
     group("--lora-rank", type=int, default=0, help="rank of LoRA adapters; 0: train all weights")
-    group("--reference", choices=["device", "host", "sharded"], default="device",
-          help="where the reference model rests between scorings")  # fmt: skip
+    group("--reference", choices=["device", "host", "sharded", "none"],
+          help="where the reference rests; default: device, or none without KL")  # fmt: skip
     group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="DeepSpeed ZeRO stage")
     group("--offload-optimizer", action="store_true", help="keep Adam's state in host memory")
     group("--tis-cap", type=float,
@@ -152,7 +152,8 @@ def defaults(known: argparse.Namespace) -> dict:
     if known.lora_rank:
         chosen |= dict(lr=max(chosen["lr"], LORA_LR))
     turns = (known.n_env or chosen["n_env"]) * (known.e_len or chosen["e_len"])
-    return chosen | dict(minibatch=min(chosen["minibatch"], turns))
+    reference = "none" if known.kl_coef == 0 else "device"
+    return chosen | dict(minibatch=min(chosen["minibatch"], turns), reference=reference)
 
 
 def folder(text: str) -> Path:
@@ -250,7 +251,9 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
     if args.reference == "sharded" and args.zero_stage != 3:
         raise ValueError("--reference sharded needs --zero-stage 3")
-    if args.lora_rank and args.reference != "device":
+    if args.reference == "none" and args.kl_coef > 0:
+        raise ValueError("--reference none measures no KL; it needs --kl-coef 0")
+    if args.lora_rank and args.reference in ("host", "sharded"):
         raise ValueError(f"--lora-rank has no copy as a reference for --reference {args.reference}")
     if args.offload_optimizer and not args.zero_stage:
         raise ValueError("--offload-optimizer needs --zero-stage 1, 2 or 3")

@@ -32,7 +32,7 @@ from ppo.run.exit import exit_code
 from ppo.run.logger import Logger, Timer
 from ppo.run.stop import Stop
 from ppo.warmup import make_warm_up
-from storage.rollout import RolloutStorage
+from storage.rollout import make_storage
 
 
 def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
@@ -58,7 +58,7 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
         for i, step in envs.poll(wait=engine.idle):  # the environments that have answered
             rollouts.insert(i, step)
             memories[i].update(step)
-            if step.truncated:  # what the agent would have seen next: V may bootstrap from it
+            if rollouts.cuts(step):  # V of what the agent would have seen next stands for the rest
                 rollouts.limit(i, render(memories[i].messages()))
             if step.first is not None:  # the episode ended, and the next one has begun
                 memories[i].reset(step.first)
@@ -78,7 +78,7 @@ def main(args) -> int:
         kl, estimator, warm_up_critic = make_kl(args), make_estimator(args), make_warm_up(args)
         actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
         agent = make_agent(args, actor_critic, ranks)
-        rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks)
+        rollouts = make_storage(args, ranks)
         start = checkpoints.restore(tokenizer, agent=agent, kl=kl, episodes=rollouts.episodes)
         mine = ranks.share(args.n_env)  # the environments that this rank plays
         envs = cleanup.enter_context(closing(make_envs(args, training_seeds(args.seed, mine))))
@@ -121,9 +121,9 @@ def main(args) -> int:
                 break
             engine.sleep()
             with timer("score"), reference.awake():
-                rollouts.score(actor_critic, reference, trust_engine=args.tis_cap is not None)
+                rollouts.score(actor_critic, reference, agent.shuffled(rollouts.rows))
                 rollouts.penalise_kl(kl)
-                rollouts.compute_returns(estimator, args.use_proper_time_limits)
+                rollouts.compute_returns(estimator)
             with timer("update"):
                 agent.schedule_lr(update / args.num_updates)
                 figures = agent.update(rollouts)

@@ -97,8 +97,8 @@ def train(lm, setting: Setting, device: str) -> None:
     model = ActorCritic(lm, setting.critic_layers, 1.0, **options).to(device)
     reference, agent = Reference(lm, 1.0, dtype), make_agent(args, model, ALONE)
     rollouts = fill(setting, lm.config.vocab_size)
-    rollouts.score(model, reference)
-    rollouts.compute_returns(make_estimator(args), args.use_proper_time_limits)
+    rollouts.score(model, reference, agent.shuffled(rollouts.rows))
+    rollouts.compute_returns(make_estimator(args))
     agent.update(rollouts)
 
 

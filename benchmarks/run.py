@@ -7,6 +7,7 @@ Times are compared in pairs of runs, so that a machine whose speed drifts does n
 """
 
 import argparse
+from copy import copy
 from functools import partial
 from types import SimpleNamespace
 
@@ -29,7 +30,7 @@ from ppo.model.actor_critic import make_models
 from ppo.model.reference import Reference
 from ppo.run.stop import Stop
 from storage.minibatch import MicroBatch
-from storage.rollout import RolloutStorage
+from storage.rollout import RolloutStorage, make_storage
 
 
 def main() -> None:
@@ -109,22 +110,23 @@ def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
     envs = make_envs(args, training_seeds(1, ranks.share(args.n_env)))
     memories = make_memories(args, envs.resume(None))
     render = make_render(tokenizer, args.prompt_limit)
-    rollouts = RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks)
+    rollouts = make_storage(args, ranks)
     collect(envs, memories, engine, render, rollouts, args.seed, Stop())
-    rollouts.score(actor_critic, reference)
-    rollouts.compute_returns(make_estimator(args), args.use_proper_time_limits)
-    return make_agent(args, actor_critic, ranks), rollouts
+    agent = make_agent(args, actor_critic, ranks)
+    rollouts.score(actor_critic, reference, agent.shuffled(rollouts.rows))
+    rollouts.compute_returns(make_estimator(args))
+    return agent, rollouts
 
 
 class PaddedStorage:
     """A storage with padded micro-batches: the fixed layout of trainers that pad to their limits.
 
     prompt_width: tokens to which prompts are padded on the left; None: the longest of a minibatch
-    response_width: the same for responses, on the right; rows: turns of a micro-batch
+    response_width: the same for responses, on the right; size: turns of a micro-batch
     """
 
-    def __init__(self, rollouts, prompt_width: int | None, response_width: int | None, rows: int):
-        self.rollouts, self.rows = rollouts, rows
+    def __init__(self, rollouts, prompt_width: int | None, response_width: int | None, size: int):
+        self.rollouts, self.size = rollouts, size
         self.prompt_width, self.response_width = prompt_width, response_width
 
     def __getattr__(self, name):
@@ -134,7 +136,7 @@ class PaddedStorage:
         responses = [r for turn in self.responses for r in turn]
         begin = self.prompt_width or max(len(responses[row].prompt.ids) for row in rows)
         width = begin + (self.response_width or max(len(responses[row].ids) for row in rows))
-        for part in torch.tensor(rows).split(self.rows):
+        for part in torch.tensor(rows).split(self.size):
             ids = torch.zeros(len(part), width, dtype=torch.long)
             mask = torch.zeros_like(ids, dtype=torch.bool)
             for b, row in enumerate(part):
@@ -155,10 +157,10 @@ def bench_update() -> None:
     agent, rollouts = babyai_batch(["--ppo-epoch", "1"])
     name = f"update of {rollouts.e_len * rollouts.n_env} BabyAI turns"
     ours = partial(agent.update, rollouts)
-    limits = PaddedStorage(rollouts, 1024, 512, rows=10)  # the paper's, same token budget
+    limits = PaddedStorage(rollouts, 1024, 512, size=10)  # the paper's, same token budget
     slow = partial(agent.update, limits)
     compare(f"{name}: padded to 1024 + 512 / token budget", slow, ours, pairs=3, target=5)
-    longest = PaddedStorage(rollouts, None, None, rows=128)
+    longest = PaddedStorage(rollouts, None, None, size=128)
     slow = partial(agent.update, longest)
     compare(f"{name}: padded to the longest / token budget", slow, ours, pairs=5)
 
@@ -166,9 +168,15 @@ def bench_update() -> None:
 def bench_score() -> None:
     """Show what --tis-cap saves: the actor's log-probs. Both sides score the reference."""
     agent, rollouts = babyai_batch([])
-    own = partial(rollouts.score, agent.actor_critic, Reference(agent.actor_critic.lm, 1.0))
-    name = f"scoring {rollouts.e_len * rollouts.n_env} BabyAI turns: own / the engine's log-probs"
-    compare(name, own, partial(own, trust_engine=True), pairs=5)
+    trusting = copy(rollouts)
+    trusting.trusted = True
+    reference, minibatches = Reference(agent.actor_critic.lm, 1.0), [rollouts.rows]
+    own, engine = (
+        partial(storage.score, agent.actor_critic, reference, minibatches)
+        for storage in (rollouts, trusting)
+    )
+    name = f"scoring {len(rollouts.rows)} BabyAI turns: own / the engine's log-probs"
+    compare(name, own, engine, pairs=5)
 
 
 # ---- log-prob memory ------------------------------------------------------------------------

@@ -6,6 +6,8 @@ and critic share one optimizer with two learning rates. `fit_critic` is the crit
 warm-up.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -72,7 +74,7 @@ class Agent:
         actor["lr"], critic["lr"] = 0.0, critic_lr  # 0: DeepSpeed steps the actor all the same
 
     def end_warm_up(self) -> None:
-        self.stepper.reset_actor()  # the warm-up must not count as steps of its AdamW
+        self.stepper.reset_actor()
         self._scale_lr(1.0)
 
     def state_dict(self) -> dict:
@@ -94,8 +96,9 @@ class Agent:
         # White, so that the scale of the rewards does not change the policy's steps.
         advantages = whiten(rollouts.advantages, mask)
         sums, tokens, norms, first_ratio = {}, 0, [], None
-        for _ in range(self.ppo_epoch):
-            for rows in self._minibatches(rollouts.e_len * rollouts.n_env):
+        for epoch in range(self.ppo_epoch):
+            # The first epoch takes the minibatches along which the turns were scored.
+            for rows in self.shuffled(rollouts.rows) if epoch else rollouts.first_epoch:
                 totals, ratio = self._minibatch(rollouts, advantages, rows)
                 # At first the policy is pi_old: a ratio other than 1 betrays a fault in scoring.
                 first_ratio = ratio if first_ratio is None else first_ratio
@@ -122,15 +125,14 @@ class Agent:
 
         Actor parameters have no gradient here, so AdamW leaves them as they are, to the bit.
         """
-        masks = rollouts.response_mask.flatten(0, 1)  # (E N, T): row t * N + n is a turn
-        weights = first_token_weights(masks, self.first_token_weight)
         total, count = 0.0, 0.0
-        for places in self._minibatches(len(rows)):
-            chosen = [rows[place] for place in places]
-            denominator, summed = weights[chosen].sum(), weights.new_zeros(())
+        for chosen in self.shuffled(rows):
+            masks = rollouts.response_mask.flatten(0, 1)[chosen]  # (B, T): row t * N + n is a turn
+            denominator = first_token_weights(masks, self.first_token_weight).sum()
+            summed = torch.zeros_like(denominator)
             for batch, mask in rollouts.batches(chosen):
                 values = self.stepper.model(batch.ids, batch.response_mask, critic_only=True)
-                loss = self._value_loss(rollouts, values, batch.rows, mask, weights).sum()
+                loss = self._value_loss(rollouts, values, batch.rows, mask).sum()
                 self.stepper.backward(loss / denominator)  # gradients add up to that of one mean
                 summed += loss.detach()
             loss = self.ranks.sum(summed).item()  # each rank has seen its share of the rows
@@ -140,17 +142,16 @@ class Agent:
 
     def _minibatch(self, rollouts, advantages: Tensor, rows: list[int]):
         """Accumulate the gradient of a minibatch; returns summed figures and the farthest ratio."""
-        masks = rollouts.response_mask.flatten(0, 1)  # (E N, T)
-        weights = first_token_weights(masks, self.first_token_weight)
+        masks = rollouts.response_mask.flatten(0, 1)[rows]  # (B, T)
         # Denominators of the whole minibatch: a micro-batch adds its part of one mean.
-        n_tokens, n_weights = masks[rows].sum(), weights[rows].sum()
-        sums, log_ratios = weights.new_zeros(len(FIGURES)), [weights.new_zeros(1)]
+        n_tokens, n_weights = masks.sum(), first_token_weights(masks, self.first_token_weight).sum()
+        sums, log_ratios = n_weights.new_zeros(len(FIGURES)), [n_weights.new_zeros(1)]
         for batch, mask in rollouts.batches(rows):
             scores = self.stepper.model(batch.ids, batch.response_mask, self.entropy_coef > 0)
             old_logps = rollouts.take(rollouts.logps, batch.rows, mask)
             gains = rollouts.take(advantages, batch.rows, mask)  # (R,), like all that follow
             policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip, self.ratio_cap)
-            value = self._value_loss(rollouts, scores.values, batch.rows, mask, weights)
+            value = self._value_loss(rollouts, scores.values, batch.rows, mask)
             loss = policy.sum() / n_tokens + value.sum() / n_weights
             if self.entropy_coef > 0:  # else entropies carry no gradient, which saves memory
                 loss = loss - self.entropy_coef * scores.entropies.sum() / n_tokens
@@ -167,17 +168,18 @@ class Agent:
         sums = dict(zip(FIGURES, self.ranks.sum(sums).tolist(), strict=True))
         return sums | {"tokens": n_tokens.item()}, ratio
 
-    def _value_loss(self, rollouts, values: Tensor, rows: Tensor, mask: Tensor, weights: Tensor):
+    def _value_loss(self, rollouts, values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
         """Value loss of the response tokens of `rows`, times their weights, (R,)."""
+        weights = first_token_weights(mask, self.first_token_weight)[mask]
         old = rollouts.take(rollouts.values, rows, mask)
         returns = rollouts.take(rollouts.returns, rows, mask)
-        return weights[rows][mask] * value_loss(values, old, returns, self.value_clip)
+        return weights * value_loss(values, old, returns, self.value_clip)
 
-    def _minibatches(self, n_turns: int) -> list[list[int]]:
-        """Turns shuffled across time and environments, in chunks of `minibatch`."""
+    def shuffled(self, rows: Sequence[int]) -> list[list[int]]:
+        """The minibatches of an epoch: `rows` in mixed order, in chunks of `minibatch`."""
         # Neighbouring turns of an episode are alike: together they would pull in one direction.
-        order = torch.randperm(n_turns, generator=self.generator)
-        return [rows.tolist() for rows in order.split(self.minibatch)]
+        order = torch.randperm(len(rows), generator=self.generator)
+        return [[rows[place] for place in chunk.tolist()] for chunk in order.split(self.minibatch)]
 
     def _step(self, rows: list[int], loss: float) -> list[float]:
         """Clip and step; returns the actor's and the critic's norm. A loss or gradient of `rows`

@@ -118,7 +118,7 @@ class ZeroStepper(Stepper):
         # This op serves inference alone, and DeepSpeed would compile it at the first start.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         sharding = {"stage": stage, "stage3_param_persistence_threshold": 0}
-        sharding["sub_group_size"] = 10**14  # stage 3 steps a group at once: `_clip` needs it whole
+        sharding["sub_group_size"] = 10**14  # `_clip` needs a group's whole norm at once
         if offload:
             sharding["offload_optimizer"] = {"device": "cpu"}
         config = {
@@ -156,19 +156,6 @@ class ZeroStepper(Stepper):
         for part in parts:
             part.mul_(min(1.0, self.max_grad_norm / (norm + 1e-6)))
         self.norms.append(norm)
-
-    def reset_actor(self) -> None:
-        """DeepSpeed counts missing gradients as zeros: only AdamW's step counter has moved."""
-        zero = self.engine.optimizer
-        if self.stage == 3:  # fp32 parts of the first group, the actor's, that this rank steps
-            groups = zero.sub_group_to_group_id
-            actor = [p for i, p in enumerate(zero.fp32_partitioned_groups_flat) if groups[i] == 0]
-        else:
-            actor = zero.single_partition_of_fp32_groups[:1]
-        for parameter in actor:
-            state = self.optimizer.state.get(parameter, {})
-            if "step" in state:
-                state["step"].zero_()
 
     def state_dict(self) -> dict:
         """Return how the checkpoint is sharded. Each rank writes its part of the rest (`save`)."""

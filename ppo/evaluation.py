@@ -39,8 +39,9 @@ class Panel:
             self.turns.append((self.share.start + n, self.responses[n], step))
         self.over[n] = step.done and step.first is None
 
-    def limit(self, n: int, prompt) -> None:
+    def cuts(self, step) -> bool:
         """Nothing is bootstrapped in an evaluation."""
+        return False
 
     def finish(self, n: int, prompt) -> None:
         self.done[n] = True

@@ -42,7 +42,11 @@ class Stepper:
         return norms, finite
 
     def reset_actor(self) -> None:
-        """Let AdamW count the actor's steps from 0. The warm-up made none, so it does already."""
+        """Let AdamW count the actor's steps from 0 again, after the warm-up."""
+        for state in self.optimizer.state.values():
+            # DeepSpeed takes missing gradients for zeros, by which it has stepped the actor.
+            if not state["exp_avg"].any():
+                state["step"].zero_()
 
     def state_dict(self) -> dict:
         """Return trained parameters and the optimizer's state, which fit any number of ranks."""

@@ -16,13 +16,13 @@ from ppo.losses import explained_variance
 
 def make_warm_up(args) -> Callable:
     """Return `warm_up_critic(agent, rollouts, estimator, stop)` with its settings bound."""
-    names = "w_iter w_fraction w_lr gamma_step use_proper_time_limits"
-    return partial(warm_up_critic, **{name: getattr(args, name) for name in names.split()})
+    names = ("w_iter", "w_fraction", "w_lr", "gamma_step")
+    return partial(warm_up_critic, **{name: getattr(args, name) for name in names})
 
 
 def warm_up_critic(
     agent, rollouts, estimator, stop, w_iter: int, w_fraction: float, w_lr: float,
-    gamma_step: float, use_proper_time_limits: bool,
+    gamma_step: float,
 ) -> dict[str, float]:  # fmt: skip
     """Train the critic for w_iter rounds; returns the warmup/* metrics.
 
@@ -39,12 +39,12 @@ def warm_up_critic(
             return {}
         # The targets are computed anew in each round: they bootstrap from the critic itself.
         rollouts.score_values(agent.actor_critic)
-        rollouts.compute_returns(estimator, use_proper_time_limits)
+        rollouts.compute_returns(estimator)
         order = torch.randperm(len(rows), generator=agent.generator)
         chosen = order[: max(1, round(w_fraction * len(rows)))]
         loss = agent.fit_critic(rollouts, rows[chosen].tolist())
     rollouts.score_values(agent.actor_critic)
-    rollouts.compute_returns(estimator, use_proper_time_limits)
+    rollouts.compute_returns(estimator)
     agent.end_warm_up()
     figures = {"warmup/value_loss": loss, "warmup/turns": E * N}
     return figures | _explained(rollouts, held_out, gamma_step)
@@ -60,7 +60,7 @@ def _explained(rollouts, held_out: Tensor, gamma_step: float) -> dict[str, float
     values, rewards = rollouts.values[..., 0].cpu(), rollouts.rewards.sum(-1).cpu()  # (E, N)
     returns, known = torch.zeros(E + 1, N), torch.zeros(E + 1, N, dtype=torch.bool)
     for t in reversed(range(E)):
-        ends = rollouts.episode_ends[t].cpu()
+        ends = rollouts.episode_ends[t]
         returns[t] = rewards[t] + gamma_step * returns[t + 1].masked_fill(ends, 0.0)
         known[t] = torch.where(ends, ~rollouts.cut[t], known[t + 1])
     figures = {}

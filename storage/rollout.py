@@ -6,7 +6,9 @@ longest response. Where turns are flat, turn t of environment n is row t * N + n
 batch are in `storage.figures`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -16,18 +18,25 @@ from storage.minibatch import micro_batches
 from storage.ranks import ALONE, Ranks
 
 
+def make_storage(args, ranks: Ranks) -> "RolloutStorage":
+    options = dict(proper_limits=args.use_proper_time_limits, trusted=args.tis_cap is not None)
+    return RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks, **options)
+
+
 class RolloutStorage:
     """Turns of all N environments. This rank collects its share of them, numbered from 0.
 
     e_len: E, turns of each environment; n_env: N, environments of all ranks together
     token_budget: padded tokens of one forward pass; episodes: `Episodes` that outlive the batch
+    proper_limits: at a time limit bootstrap from V, instead of 0 as at a failure
+    trusted: take the engine's log-probs as log pi_old, without the actor's pass (--tis-cap)
     """
 
-    def __init__(
-        self, e_len: int, n_env: int, token_budget: int, ranks: Ranks = ALONE, episodes=None
-    ):
+    def __init__(self, e_len: int, n_env: int, token_budget: int, ranks: Ranks = ALONE,
+                 proper_limits: bool = False, trusted: bool = False, episodes=None):  # fmt: skip
         self.e_len, self.n_env, self.token_budget = e_len, n_env, token_budget
         self.ranks, self.device = ranks, ranks.device
+        self.proper_limits, self.trusted = proper_limits, trusted
         self.episodes = episodes or Episodes(n_env)
         self.after_update()
 
@@ -39,12 +48,18 @@ class RolloutStorage:
         self.turns = [0] * N  # turns that each environment has completed
         self.next_prompts = [None] * N  # s_{E+1} of each environment: its value is the bootstrap
         self.limit_prompts = {}  # (t, n) -> the prompt at the final observation of a time limit
-        self.values, self.trusted = None, False  # trusted: the log-probs are the engine's
+        self.values = None
 
     def longer(self, times: int) -> "RolloutStorage":
         """Return an empty storage for `times` batches at once, with the same record of episodes."""
-        length = times * self.e_len
-        return RolloutStorage(length, self.n_env, self.token_budget, self.ranks, self.episodes)
+        storage = copy(self)
+        storage.e_len = times * self.e_len
+        storage.after_update()
+        return storage
+
+    @property
+    def rows(self) -> range:
+        return range(self.e_len * self.n_env)
 
     @property
     def full(self) -> bool:
@@ -64,8 +79,14 @@ class RolloutStorage:
         self.steps[self.turns[n]][n] = step
         self.turns[n] += 1
 
+    def cuts(self, step) -> bool:
+        """Whether `step` ended its episode without an outcome, so that V has to stand for one."""
+        # A failed environment is a cut in any case: the policy had no part in it.
+        allowed = self.proper_limits or bool(step.fault)
+        return allowed and step.truncated and not step.terminated
+
     def limit(self, n: int, prompt) -> None:
-        """Keep what the agent would have seen next, if the turn just inserted met a time limit."""
+        """Keep what the agent would have seen after the turn just inserted, which was cut."""
         self.limit_prompts[self.turns[n] - 1, n] = prompt
 
     def finish(self, n: int, prompt) -> None:
@@ -89,16 +110,17 @@ class RolloutStorage:
                 self.episodes.insert(n, step)
 
     @torch.no_grad()
-    def score(self, actor_critic, reference, trust_engine: bool = False) -> None:
+    def score(self, actor_critic, reference, first_epoch: list[list[int]]) -> None:
         """Compute log pi_old, log pi_0 and V of every response token with the trained model.
 
-        The engine's log-probs come from other kernels: with them no ratio would begin at 1.
-        trust_engine: take them as log pi_old all the same, without the actor's pass (--tis-cap)
+        The engine's log-probs come from other kernels: with them no ratio would begin at 1. Nor
+        would they all, in bf16, if the update cut other micro-batches: these would round otherwise.
+        first_epoch: the minibatches that the update begins with
         """
         self._pad()
-        self.trusted = trust_engine
-        for batch, mask in self.batches():
-            if trust_engine:
+        self.first_epoch = first_epoch
+        for batch, mask in chain.from_iterable(map(self.batches, first_epoch)):
+            if self.trusted:
                 values = actor_critic.values(batch.ids, batch.response_mask)
             else:
                 scores = actor_critic(batch.ids, batch.response_mask)
@@ -108,7 +130,7 @@ class RolloutStorage:
             self.fill(self.ref_logps, batch.rows, mask, reference(batch.ids, batch.response_mask))
         for computed in (self.logps, self.values, self.ref_logps):
             self.ranks.sum(computed)  # one rank has computed each row, the others hold zeros
-        if trust_engine:
+        if self.trusted:
             self.logps = self.engine_logps()
         self._score_ends(actor_critic)
 
@@ -118,19 +140,16 @@ class RolloutStorage:
         if self.values is None:  # the first round on this batch
             self._pad()
         self.values.zero_()  # rows that other ranks compute must be zeros when summed
-        for batch, mask in self.batches():
+        for batch, mask in self.batches(self.rows):
             values = actor_critic.values(batch.ids, batch.response_mask)
             self.fill(self.values, batch.rows, mask, values)
         self.ranks.sum(self.values)
         self._score_ends(actor_critic)
 
-    def batches(self, rows: list[int] | None = None):
-        """Yield this rank's micro-batches of `rows` (default: all), each with its mask (B, T)."""
-        prompts = [response.prompt.ids for turn in self.responses for response in turn]
-        responses = [response.ids for turn in self.responses for response in turn]
-        rows = range(len(prompts)) if rows is None else rows
-        budget, device = self.token_budget, self.device
-        for batch in micro_batches(prompts, responses, rows, budget, device, self.ranks):
+    def batches(self, rows: Sequence[int]):
+        """Yield this rank's micro-batches of `rows`, each with its mask (B, T)."""
+        prompts, responses, budget = self.prompt_ids, self.response_ids, self.token_budget
+        for batch in micro_batches(prompts, responses, rows, budget, self.device, self.ranks):
             yield batch, self.response_mask.flatten(0, 1)[batch.rows]
 
     @staticmethod
@@ -155,16 +174,18 @@ class RolloutStorage:
 
     def _pad(self) -> None:
         """Make the (E, N, T) tensors and put each turn's reward on its last response token."""
-        lengths = [[len(response.ids) for response in turn] for turn in self.responses]
-        lengths = torch.tensor(lengths, device=self.device).unsqueeze(-1)  # (E, N, 1)
+        flat = [response for turn in self.responses for response in turn]
+        self.prompt_ids, self.response_ids = [r.prompt.ids for r in flat], [r.ids for r in flat]
+        lengths = torch.tensor([len(ids) for ids in self.response_ids], device=self.device)
+        lengths = lengths.view(self.e_len, -1, 1)  # (E, N, 1)
         T = int(lengths.max())
         self.response_mask = torch.arange(T, device=self.device) < lengths  # (E, N, T)
         zeros = torch.zeros(self.response_mask.shape, device=self.device)
         self.logps, self.ref_logps, self.values, self.rewards = (zeros.clone() for _ in range(4))
         rewards = torch.tensor([[step.reward for step in turn] for turn in self.steps])  # (E, N)
         self.rewards.scatter_(-1, lengths - 1, rewards.unsqueeze(-1).to(self.device))
-        self.terminated = torch.tensor([[s.terminated for s in turn] for turn in self.steps])
-        self.truncated = torch.tensor([[s.truncated for s in turn] for turn in self.steps])
+        self.episode_ends = torch.tensor([[step.done for step in turn] for turn in self.steps])
+        self.cut = torch.tensor([[self.cuts(step) for step in turn] for turn in self.steps])
 
     def _score_ends(self, actor_critic) -> None:
         """Compute V(s_{E+1}), (N,), and V of the final observations of time limits.
@@ -189,28 +210,20 @@ class RolloutStorage:
 
     def penalise_kl(self, kl) -> None:
         """Subtract beta times the KL estimate from each response token's reward (paper, 3.1)."""
-        estimate = kl.estimate(self.logps, self.ref_logps)
-        self.rewards -= kl.coef * torch.where(self.response_mask, estimate, 0.0)
+        if kl.coef > 0:  # with 0 there may be no reference, and its log-probs are unknown
+            estimate = kl.estimate(self.logps, self.ref_logps)
+            self.rewards -= kl.coef * torch.where(self.response_mask, estimate, 0.0)
 
-    def compute_returns(self, estimator: Callable, use_proper_time_limits: bool) -> None:
-        """Fill `advantages` and `returns`, (E, N, T), by what `make_estimator` returns.
-
-        use_proper_time_limits: at a time limit bootstrap from V, instead of 0 as at a failure
-        """
+    def compute_returns(self, estimator: Callable) -> None:
+        """Fill `advantages` and `returns`, (E, N, T), by what `make_estimator` returns."""
         # V of the state after each turn: the next turn's first value, or the bootstrap at the cut.
         self.next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])
-        self.next_values[self.terminated | self.truncated] = 0.0
-        self.cut = self.truncated & ~self.terminated  # (E, N): episodes that ended without outcome
-        if not use_proper_time_limits:
-            # A failed environment is a cut all the same: the policy had no part in it.
-            self.cut &= torch.tensor([[bool(step.fault) for step in turn] for turn in self.steps])
+        self.next_values[self.episode_ends] = 0.0
         for (t, n), value in self.limit_values.items():
-            if self.cut[t, n]:
-                self.next_values[t, n] = value
-        self.episode_ends = (self.terminated | self.truncated).to(self.device)  # (E, N)
+            self.next_values[t, n] = value
+        ends, following = self.episode_ends.to(self.device), self.next_values.to(self.device)
         turns = dict(rewards=self.rewards, values=self.values, response_mask=self.response_mask)
-        turns |= dict(next_values=self.next_values.to(self.device), episode_ends=self.episode_ends)
-        self.advantages, self.returns = estimator(**turns)
+        self.advantages, self.returns = estimator(**turns, next_values=following, episode_ends=ends)
 
 
 def transposed(rows: list) -> list[list]:

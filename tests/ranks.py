@@ -26,7 +26,7 @@ from ppo.warmup import warm_up_critic  # noqa: E402
 from storage.figures import batch_figures  # noqa: E402
 from storage.ranks import ALONE, Ranks  # noqa: E402
 
-WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9, use_proper_time_limits=False)
+WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9)
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
 
 
@@ -52,9 +52,9 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 3):
     metrics = [warm_up_critic(agent, rollouts, estimator, Stop(ranks), **WARM_UP)]
     for seed in range(updates):
         rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, ranks=ranks)
-        rollouts.score(actor_critic, reference)
+        rollouts.score(actor_critic, reference, agent.shuffled(rollouts.rows))
         rollouts.penalise_kl(kl)
-        rollouts.compute_returns(estimator, False)
+        rollouts.compute_returns(estimator)
         metrics.append(batch_figures(rollouts) | agent.update(rollouts))
     return parameters(actor_critic), metrics
 

@@ -352,13 +352,15 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
     assert [episode.length for episode in rollouts.episodes.finished] == [4] * 3 * N
 
 
-def test_collect_fills_a_batch_with_environments_that_fail():
+@pytest.mark.parametrize("proper", [False, True])
+def test_collect_fills_a_batch_with_environments_that_fail(proper):
     N, E = 3, 4
     envs = VecEnv(Flaky, training_seeds(0, range(N)), max_faults=1)
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    rollouts = RolloutStorage(E, N, 10**6, episodes=Episodes(N, window=None))
+    kept = Episodes(N, window=None)
+    rollouts = RolloutStorage(E, N, 10**6, proper_limits=proper, episodes=kept)
     faults = 0
     for batch in range(4):
         main.collect(envs, memories, Continuous(batch), render, rollouts, 0, Stop())
@@ -367,7 +369,9 @@ def test_collect_fills_a_batch_with_environments_that_fail():
             step = rollouts.steps[t][n]
             faults += bool(step.fault)
             assert not step.fault or (step.truncated and step.reward == 0)
-            assert ((t, n) in rollouts.limit_prompts) == step.truncated
+            # V is asked for what follows a fault, and what follows a time limit only if it counts
+            wanted = step.truncated if proper else bool(step.fault)
+            assert ((t, n) in rollouts.limit_prompts) == wanted
         rollouts.after_update()
     assert faults == len(envs.faults) > 0
     assert {episode.length for episode in rollouts.episodes.finished} == {2, 3}
@@ -381,7 +385,7 @@ def test_collect_keeps_the_prompt_of_a_time_limit():
     envs = VecEnv(partial(make_env, "toy", max_episode_steps=2), [[0, 2, 4]])
     memory = WindowMemory(1)
     memory.reset(envs.reset()[0])
-    rollouts = RolloutStorage(3, 1, 10**6)
+    rollouts = RolloutStorage(3, 1, 10**6, proper_limits=True)
     main.collect(envs, [memory], Continuous(0), render, rollouts, 0, Stop())
     assert [turn[0].truncated for turn in rollouts.steps] == [False, True, False]
     # what the agent would have seen in turn 2: history and the final observation of the episode
@@ -405,6 +409,7 @@ def test_collect_keeps_the_prompt_of_a_time_limit():
         "--dtype bfloat16 --packed on --gradient-checkpointing",
         "--tis-cap 2",
         "--reference host",
+        "--kl-coef 0",
     ],
 )
 def test_other_ways_to_train(flags, run, model_dir, tmp_path):
@@ -416,7 +421,7 @@ def test_other_ways_to_train(flags, run, model_dir, tmp_path):
         assert all(math.isfinite(value) for value in ours.values() if value is not None)
     first, plain = lines(other / "metrics.jsonl")[0], lines(run / "metrics.jsonl")[0]
     assert first["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-3)
-    assert first["kl/ref"] == pytest.approx(0, abs=1e-3)
+    assert first["kl/ref"] == (None if "kl-coef" in flags else pytest.approx(0, abs=1e-3))
     assert (first["engine/logp_gap_mean"] is None) == ("tis" in flags)  # no gap to itself
     if "bfloat16" not in flags:  # the same policy to begin with, and the same turns
         assert first["rollout/response_tokens"] == plain["rollout/response_tokens"]

@@ -123,7 +123,8 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     """Bytes of what stays from one update to the next, on the device or on the host."""
     s, stage, count = setting.itemsize, setting.zero_stage, trained(shape, setting)
     # LoRA freezes the model in the compute dtype, and needs no copy of it as a reference
-    frozen, reference = (shape.model, 0) if setting.lora_rank else (0, s * shape.model)
+    frozen = shape.model if setting.lora_rank else 0
+    reference = 0 if setting.lora_rank or setting.reference == "none" else s * shape.model
     parameters = FP32 * setting.shard(count, 3) + s * setting.shard(frozen, 3)
     if stage == 3:  # it gathers parameters while it computes
         parameters += FP32 * min(count, LIVE) + s * min(frozen, LIVE)
@@ -204,7 +205,7 @@ def scoring(shape: Shape, setting: Setting) -> int:
     """Without gradients: three blocks of an MLP, or three blocks of logits in fp32; and the part of
     the reference that comes to the device for this."""
     s, model = setting.itemsize, shape.model
-    coming = {"device": 0, "host": setting.cuda * model, "sharded": min(model, LIVE)}
+    coming = {"device": 0, "host": setting.cuda * model, "sharded": min(model, LIVE), "none": 0}
     block = max(3 * s * setting.token_budget * shape.intermediate, 12 * logits(shape, setting))
     return casts(shape, setting) + block + s * coming[setting.reference]
 

@@ -22,14 +22,14 @@ from ppo.model.decoder import decisions_of, decode, embed, precision, token_logp
 from ppo.model.lora import adapted, adapters_off, add_adapters, export_adapter, merged_weights
 from ppo.model.packing import use_packing
 from ppo.model.pretrained import load_lm
-from ppo.model.reference import AdaptersOff, Reference
+from ppo.model.reference import AdaptersOff, NoReference, Reference
 
 
 class Scores(NamedTuple):
     """What one forward pass says about the R response tokens in row-major order, all (R,)."""
 
     logps: Tensor
-    entropies: Tensor
+    entropies: Tensor  # (0,) where gradients are off
     values: Tensor  # V of the state before the token
 
 
@@ -153,7 +153,9 @@ def make_models(args, device: str):
     return actor_critic, reference, tokenizer, ends
 
 
-def make_reference(args, actor_critic: ActorCritic) -> Reference | AdaptersOff:
+def make_reference(args, actor_critic: ActorCritic) -> Reference | AdaptersOff | NoReference:
+    if args.reference == "none":
+        return NoReference()
     if args.lora_rank:
         return AdaptersOff(actor_critic)
     home = "cpu" if args.reference == "host" else None

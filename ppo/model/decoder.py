@@ -68,7 +68,10 @@ def decisions_of(hidden: Tensor, response_mask: Tensor) -> Tensor:
 
 
 def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature: float, entropy_grad=False):
-    """Return log-probs and entropies of `tokens` (R,) given `decisions` (R, D), both (R,)."""
+    """Return log-probs and entropies of `tokens` (R,) given `decisions` (R, D), both (R,).
+
+    Entropies are for the update alone: where gradients are off, they are (0,).
+    """
     weight = lm.lm_head.weight  # read once: where it is sharded, each access is a collective
     # The (R, V) logits never exist at once: with V = 150,000 those of 4,096 tokens are 2.5 GB.
     size = max(1, LOGITS_PER_CHUNK // lm.config.vocab_size)
@@ -85,9 +88,11 @@ def _chunk_logps(weight, decisions: Tensor, tokens: Tensor, temperature: float, 
     logits = linear(decisions, weight).float() / temperature  # (r, V)
     log_total = logits.logsumexp(-1)
     logps = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - log_total
+    if not torch.is_grad_enabled():
+        return logps, logps.new_empty(0)
     exact = precision(logits.device, torch.float32)  # autocast would take the product in bf16
     # Without an entropy bonus nothing asks for this gradient, and autograd need not keep p.
-    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()), exact:
+    with torch.set_grad_enabled(entropy_grad), exact:
         p = (logits - log_total.unsqueeze(-1)).exp()
         entropies = log_total - torch.linalg.vecdot(p, logits)  # H = log sum exp(z) - sum p z
     return logps, entropies

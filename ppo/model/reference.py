@@ -51,3 +51,12 @@ class AdaptersOff:
         """Return the log-probs of the response tokens, (R,)."""
         # Only a call of the whole module runs the hooks by which ZeRO gathers parameters.
         return self.actor_critic(ids, response_mask, base_only=True)
+
+
+class NoReference:
+    """In place of a reference where no KL is asked for: every log-prob is unknown, nan."""
+
+    awake = staticmethod(nullcontext)
+
+    def __call__(self, ids: Tensor, response_mask: Tensor) -> Tensor:
+        return torch.full((int(response_mask.sum()),), float("nan"), device=ids.device)

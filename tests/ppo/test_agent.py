@@ -37,10 +37,11 @@ def make_actor_critic(lm=None, k=1, **options) -> ActorCritic:
     return actor_critic
 
 
-def score(rollouts, actor_critic) -> RolloutStorage:
-    rollouts.score(actor_critic, Reference(actor_critic.lm, 1.0))
+def score(rollouts, actor_critic, minibatch=12) -> RolloutStorage:
+    first_epoch = make_agent(actor_critic, seed=1, minibatch=minibatch).shuffled(rollouts.rows)
+    rollouts.score(actor_critic, Reference(actor_critic.lm, 1.0), first_epoch)
     rollouts.penalise_kl(KLPenalty(0.001, "k1", None))
-    rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=False)
+    rollouts.compute_returns(ESTIMATOR)
     return rollouts
 
 
@@ -102,10 +103,17 @@ def test_ratio_is_1_whatever_the_micro_batches_of_score_and_update(budgets):
 
 def test_the_ratio_is_that_of_the_first_minibatch_only():
     actor_critic = make_actor_critic()
-    rollouts = score(fill_storage(), actor_critic)
+    rollouts = score(fill_storage(), actor_critic, minibatch=4)
     metrics = make_agent(actor_critic, minibatch=4, ppo_epoch=3, lr=0.02).update(rollouts)
     assert metrics["ppo/ratio_first_minibatch"] == pytest.approx(1.0, abs=1e-4)
     assert metrics["ppo/approx_kl"] > 0.001 and metrics["ppo/clipfrac"] > 0.01
+
+
+def test_in_bf16_the_ratios_of_the_first_epoch_are_exactly_1():
+    actor_critic = make_actor_critic(make_lm(std=0.3), dtype=torch.bfloat16)
+    rollouts = score(fill_storage(E=6, N=8, token_budget=80), actor_critic, minibatch=12)
+    metrics = make_agent(actor_critic, minibatch=12, lr=0.0, critic_lr=0.0).update(rollouts)
+    assert metrics["ppo/ratio_first_minibatch"] == 1.0 and metrics["ppo/approx_kl"] == 0.0
 
 
 def test_the_ratio_farthest_from_1_is_reported():
@@ -125,7 +133,7 @@ def test_an_update_makes_good_tokens_likelier_and_values_closer():
     mask, returns = rollouts.response_mask, rollouts.returns.clone()
     old_logps, old_values = rollouts.logps.clone(), rollouts.values.clone()
     white = whiten(rollouts.advantages, mask)
-    rollouts.score(actor_critic, Reference(actor_critic.lm, 1.0))
+    score(rollouts, actor_critic)
     assert ((rollouts.logps - old_logps) * white)[mask].sum() > 0
     assert (rollouts.values - returns)[mask].square().sum() < (
         (old_values - returns)[mask].square().sum()
@@ -307,33 +315,38 @@ def test_a_non_finite_gradient_is_skipped_and_counted(capsys):
         assert_close(p, q, atol=1e-6, rtol=0, msg=name)
 
 
-def test_the_gradient_is_clipped_over_all_parameters():
-    # two parameters with gradients 3 and 4: norm 5, clipped to .5 -> .3 and .4
-    class Two(torch.nn.Module):
+def test_actor_and_critic_are_clipped_each_by_its_own_norm():
+    # actor: gradients 3 and 4 have norm 5, clipped to .5 -> .3 and .4
+    # critic: 40 is clipped to .5, and .2 stays
+    class Three(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.actor, self.critic = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
-            self.actor_parameters, self.critic_parameters = (
-                lambda: [self.actor],
-                lambda: [self.critic],
-            )
+            self.parts = torch.nn.ParameterList(torch.zeros(1) for _ in range(3))
 
-    two = Two()
-    agent = make_agent(two, max_grad_norm=0.5)
+        def actor_parameters(self) -> list:
+            return list(self.parts)[:2]
+
+        def critic_parameters(self) -> list:
+            return list(self.parts)[2:]
+
+    three = Three()
+    agent = make_agent(three, max_grad_norm=0.5)
     seen = []
-    agent.optimizer.step = lambda: seen.extend((two.actor.grad.item(), two.critic.grad.item()))
-    two.actor.grad, two.critic.grad = torch.tensor([3.0]), torch.tensor([4.0])
-    assert agent._step([], loss=0.0) == pytest.approx(
-        5.0
-    )  # the norm before clipping is what is logged
-    assert seen == pytest.approx([0.3, 0.4], rel=1e-4)
-    assert two.actor.grad is None and two.critic.grad is None
+    agent.optimizer.step = lambda: seen.append([part.grad.item() for part in three.parts])
+    for critic in (40.0, 0.2):
+        for part, gradient in zip(three.parts, (3.0, 4.0, critic), strict=True):
+            part.grad = torch.tensor([gradient])
+        # the norms before clipping are what is logged
+        assert agent._step([], loss=0.0) == pytest.approx([5.0, critic])
+        assert all(part.grad is None for part in three.parts)
+    assert seen[0] == pytest.approx([0.3, 0.4, 0.5], rel=1e-4)
+    assert seen[1] == pytest.approx([0.3, 0.4, 0.2], rel=1e-4)
 
 
 def test_every_epoch_sees_every_turn_once_in_mixed_order(monkeypatch):
     actor_critic = make_actor_critic()
     agent = make_agent(actor_critic, minibatch=4, ppo_epoch=2, lr=0.0, critic_lr=0.0)
-    rollouts = score(fill_storage(), actor_critic)  # E = 3 turns of N = 4 environments
+    rollouts = score(fill_storage(), actor_critic, minibatch=4)  # E = 3 turns of N = 4
     seen, minibatch = [], agent._minibatch
     monkeypatch.setattr(agent, "_minibatch", lambda *a: seen.append(a[2]) or minibatch(*a))
     agent.update(rollouts)
@@ -350,7 +363,7 @@ def test_the_shuffle_follows_its_generator():
     orders = []
     for seed in (0, 0, 1):
         agent = make_agent(make_actor_critic(), seed=seed, minibatch=4)
-        orders.append(agent._minibatches(12))
+        orders.append(agent.shuffled(range(12)))
     assert orders[0] == orders[1] != orders[2]
 
 

@@ -31,17 +31,7 @@ def make_agent(k=1, seed=0, **options) -> Agent:
 
 
 def warm_up(agent, rollouts, w_iter=3, w_fraction=0.5, w_lr=0.01) -> dict[str, float]:
-    return warm_up_critic(
-        agent,
-        rollouts,
-        ESTIMATOR,
-        Stop(),
-        w_iter,
-        w_fraction,
-        w_lr,
-        0.9,
-        use_proper_time_limits=False,
-    )
+    return warm_up_critic(agent, rollouts, ESTIMATOR, Stop(), w_iter, w_fraction, w_lr, 0.9)
 
 
 def snapshot(named) -> dict[str, torch.Tensor]:
@@ -104,7 +94,7 @@ def test_each_round_has_fresh_values():
     assert (seen[0] == 0).all()  # the head starts at zero output
     assert (seen[1] != 0).any()
     # what is left in the storage is the word of the critic as it is now
-    batch, mask = next(rollouts.batches())
+    batch, mask = next(rollouts.batches(rollouts.rows))
     values = agent.actor_critic.values(batch.ids, batch.response_mask)
     assert_close(rollouts.values.flatten(0, 1)[batch.rows][mask], values)
 

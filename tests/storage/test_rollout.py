@@ -47,8 +47,9 @@ def answer(prompt, ids, logps=None, pieces=None, **flags) -> Response:
 
 def play(rollouts, n, response, limit=None, **step):
     rollouts.act(n, response)
-    rollouts.insert(n, FakeStep(**step))
-    if limit is not None:
+    played = FakeStep(**step)
+    rollouts.insert(n, played)
+    if limit is not None and rollouts.cuts(played):
         rollouts.limit(n, FakePrompt(limit))
 
 
@@ -67,7 +68,7 @@ def two_by_two(**options) -> RolloutStorage:
 
 def scored(rollouts=None) -> RolloutStorage:
     rollouts = rollouts or two_by_two()
-    rollouts.score(Stub(), stub_reference)
+    rollouts.score(Stub(), stub_reference, [rollouts.rows])
     return rollouts
 
 
@@ -147,7 +148,7 @@ def test_scores_equal_the_model_on_each_row_alone(lm, token_budget):
     actor_critic, reference = ActorCritic(lm, 1, temperature=0.8), Reference(lm, temperature=0.8)
     torch.nn.init.normal_(actor_critic.head.weight)
     rollouts = fill_storage(token_budget=token_budget)
-    rollouts.score(actor_critic, reference)
+    rollouts.score(actor_critic, reference, [rollouts.rows])
     for t in range(rollouts.e_len):
         for n in range(rollouts.n_env):
             response = rollouts.responses[t][n]
@@ -164,7 +165,7 @@ def test_the_bootstrap_is_the_value_of_the_first_token_of_any_response(lm):
     torch.nn.init.normal_(actor_critic.head.weight)
     rollouts = fill_storage()
     rollouts.limit(1, FakePrompt([9, 8, 7]))
-    rollouts.score(actor_critic, Reference(lm, 1.0))
+    rollouts.score(actor_critic, Reference(lm, 1.0), [rollouts.rows])
     for prompt, value in [
         *zip(rollouts.next_prompts, rollouts.bootstrap, strict=True),
         (FakePrompt([9, 8, 7]), torch.tensor(rollouts.limit_values[2, 1])),
@@ -179,7 +180,7 @@ def test_the_bootstrap_is_the_value_of_the_first_token_of_any_response(lm):
 
 def test_next_values_where_a_time_limit_is_a_failure():
     rollouts = scored()
-    rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=False)
+    rollouts.compute_returns(ESTIMATOR)
     # turn 0: environment 0 goes on to prompt [1, 3] -> .3, environment 1 met its limit -> 0
     # turn 1: environment 0 terminated -> 0, environment 1 is cut at prompt [1, 2, 8] -> .8
     assert_close(rollouts.next_values, torch.tensor([[0.3, 0.0], [0.0, 0.8]]))
@@ -187,15 +188,17 @@ def test_next_values_where_a_time_limit_is_a_failure():
 
 
 def test_a_failed_environment_is_no_failure_of_the_policy():
-    rollouts = scored()
+    rollouts = two_by_two()
+    rollouts.limit_prompts[0, 1] = FakePrompt([1, 1, 6])
     rollouts.steps[0][1].fault = "it raised"  # V of [1, 1, 6], as with proper time limits
-    rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=False)
+    scored(rollouts)
+    rollouts.compute_returns(ESTIMATOR)
     assert_close(rollouts.next_values, torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
 
 
 def test_next_values_with_proper_time_limits():
-    rollouts = scored()
-    rollouts.compute_returns(ESTIMATOR, use_proper_time_limits=True)
+    rollouts = scored(two_by_two(proper_limits=True))
+    rollouts.compute_returns(ESTIMATOR)
     # the final observation of environment 1 has the prompt [1, 1, 6] -> .6; the next episode's
     # first, [2, 2], would be .2
     assert_close(rollouts.next_values, torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
@@ -212,18 +215,18 @@ def test_next_values_with_proper_time_limits():
     ],
 )
 def test_a_time_limit_in_the_last_turn_of_the_batch(terminated, proper, expected):
-    rollouts = RolloutStorage(1, 1, 10**6)
+    rollouts = RolloutStorage(1, 1, 10**6, proper_limits=proper)
     play(rollouts, 0, answer([1], [2]), terminated=terminated, truncated=True, limit=[6])
     rollouts.finish(0, FakePrompt([4]))
-    scored(rollouts).compute_returns(ESTIMATOR, proper)
+    scored(rollouts).compute_returns(ESTIMATOR)
     assert_close(rollouts.next_values, torch.tensor([[expected]]))
     assert rollouts.episode_ends.all()
 
 
 @pytest.mark.parametrize(("proper", "at_limit"), [(False, 0.0), (True, 0.54)])
 def test_returns_by_hand(proper, at_limit):
-    rollouts = scored()
-    rollouts.compute_returns(ESTIMATOR, proper)
+    rollouts = scored(two_by_two(proper_limits=proper))
+    rollouts.compute_returns(ESTIMATOR)
     # G = r + .9 (.5 V_next + .5 G_next), the same for all tokens of a turn; A = G - V
     # environment 0, turn 1: terminated                  1
     #                turn 0: .5 + .9 (.5 * .3 + .5 * 1)  = 1.085
