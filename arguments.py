@@ -3,13 +3,13 @@ embedded models override some of them (tables below), and what is typed override
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import torch
 
 from envs import family
+from ppo.run.earlier import folder, refuse_changes, resumed_run, saved_args
 
 ROOT = Path(__file__).resolve().parent
 MODELS = ROOT / "models"  # the embedded models
@@ -154,57 +154,6 @@ def defaults(known: argparse.Namespace) -> dict:
     turns = (known.n_env or chosen["n_env"]) * (known.e_len or chosen["e_len"])
     reference = "none" if known.kl_coef == 0 else "device"
     return chosen | dict(minibatch=min(chosen["minibatch"], turns), reference=reference)
-
-
-def folder(text: str) -> Path:
-    """The type of --run-dir and --resume: a directory, or a path where nothing is yet."""
-    path = Path(text)
-    try:
-        if path.exists() and not path.is_dir():
-            raise argparse.ArgumentTypeError(f"{path} is a file; name a directory")
-    except OSError as error:  # a name too long, or a place without permission
-        raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from error
-    return path
-
-
-def resumed_run(known: argparse.Namespace) -> Path | None:
-    """Return the directory of the run that goes on, if one does."""
-    auto = known.resume == Path("auto")
-    if known.override and not known.resume:
-        raise ValueError("--override is about a run that goes on: it goes with --resume")
-    if known.resume and known.run_dir and not auto:
-        raise ValueError("--resume goes on in its own directory; leave --run-dir out")
-    if auto and not known.run_dir:
-        raise ValueError("--resume auto needs --run-dir, the directory to start or go on in")
-    begun = auto and (known.run_dir / "args.json").exists()
-    return (known.run_dir if begun else None) if auto else known.resume
-
-
-def saved_args(run: Path) -> dict:
-    path = run / "args.json"
-    if not path.is_file():
-        raise ValueError(f"--resume {run}: no run there (args.json is missing)")
-    try:
-        saved = dict(json.loads(path.read_text())["args"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
-    return saved | {"run_dir": run, "resume": None, "override": False}
-
-
-# Of a resumed run: flags that may change freely, and flags that not even --override changes.
-FREE = "run_dir resume override eval_only env_workers env_timeout dry_run_memory".split()
-FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
-
-
-def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
-    """ValueError: flags are typed that the resumed run had otherwise; the line lists them."""
-    given = {name: str(value) for name, value in vars(args).items() if name not in FREE}
-    changed = [name for name in given if name in saved and given[name] != str(saved[name])]
-    words = ", ".join(f"--{n.replace('_', '-')} {given[n]} (was {saved[n]})" for n in changed)
-    if set(changed) & set(FIXED):
-        raise ValueError(f"--resume {args.resume} with {words}: start a new run for that")
-    if changed and not (args.override or args.eval_only):
-        raise ValueError(f"--resume {args.resume} with {words}; add --override")
 
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory

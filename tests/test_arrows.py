@@ -17,6 +17,7 @@ FILES += [ROOT / "main.py", ROOT / "arguments.py"]
 OURS = {*FOLDERS, "main", "arguments"}
 MAKE = "models/make.py"  # a program beside the trainer: it makes the embedded models
 PLAYERS = "models/players/"
+EARLIER = "ppo.run.earlier"  # what arguments.py may ask about the run that goes on
 REPLAY = "ppo/reports/replay.py"  # the one exception: it plays logged episodes again for pictures
 
 
@@ -46,7 +47,8 @@ ARROWS = {
     "envs": {"envs", "storage"},  # storage.named alone: see below
     "memory": {"memory", "storage"},
     "ppo": {"ppo", "storage"},
-    "arguments": {"envs"},  # the family of an environment decides its defaults
+    # the family of an environment decides its defaults; of ppo, see `EARLIER` alone
+    "arguments": {"envs", "ppo"},
     "models": {"envs", "memory", "models", "ppo", "storage"},
     "main": {"arguments", "envs", "memory", "ppo", "storage"},
 }
@@ -58,6 +60,15 @@ def test_imports_point_one_way(name):
     if name == REPLAY:
         allowed = allowed | {"envs"}
     assert IMPORTS[name] & OURS <= allowed
+
+
+def test_the_arguments_know_one_file_of_ppo():
+    nodes = list(ast.walk(ast.parse((ROOT / "arguments.py").read_text())))
+    modules = [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    modules += [a.name for node in nodes if isinstance(node, ast.Import) for a in node.names]
+    assert [name for name in modules if name.startswith("ppo")] == [EARLIER]
+    # `python main.py --help` reads this file, so it imports nothing that takes its time
+    assert IMPORTS["ppo/run/earlier.py"] <= sys.stdlib_module_names
 
 
 # Between the rooms of ppo/: a file or folder of it may import itself and what is named here.
