@@ -122,7 +122,8 @@ def trained(shape: Shape, setting: Setting) -> int:
 def states(shape: Shape, setting: Setting) -> dict[str, int]:
     """Bytes of what stays from one update to the next, on the device or on the host."""
     s, stage, count = setting.itemsize, setting.zero_stage, trained(shape, setting)
-    # LoRA freezes the model in the compute dtype, and needs no copy of it as a reference
+    # LoRA freezes the model in the compute dtype, and needs no copy of it as a reference. Frozen
+    # norms and biases are fp32, but they are too few to count.
     frozen = shape.model if setting.lora_rank else 0
     reference = 0 if setting.lora_rank or setting.reference == "none" else s * shape.model
     parameters = FP32 * setting.shard(count, 3) + s * setting.shard(frozen, 3)

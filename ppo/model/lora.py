@@ -18,17 +18,18 @@ NAME = "default"  # peft's name for the adapters
 
 
 def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
-    """Freeze the model in `dtype` and put fp32 adapters on all its linear layers but the head."""
+    """Freeze the model, its matrices in `dtype`; its linear layers but the head get adapters."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise ValueError(f"--lora-rank needs peft ({error})") from error
     target = dict(target_modules="all-linear", task_type="CAUSAL_LM")
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, **target), lm, NAME)
-    # One by one: lm.to(dtype) would cast the rotary tables, too, and they must stay fp32.
+    # Matrices alone: norms and rotary tables must stay fp32, as `ppo.model.reference` says.
     for name, p in lm.named_parameters():
         p.requires_grad_("lora_" in name)
-        p.data = p.data.to(torch.float32 if p.requires_grad else dtype)
+        if p.dim() > 1 and not p.requires_grad:
+            p.data = p.data.to(dtype)
 
 
 @contextmanager

@@ -10,16 +10,18 @@ from ppo.model.decoder import response_logps
 
 
 class Reference(nn.Module):
-    """A frozen copy of the model in `dtype`. Between scorings it rests on `home`, if given."""
+    """A frozen copy of the model, its matrices in `dtype`. It rests on `home`, if given."""
 
     def __init__(self, lm, temperature: float, dtype=torch.float32, home: str | None = None):
         super().__init__()
         self.temperature, self.dtype = temperature, dtype
         self.home, self.device = home, lm.device
-        # One by one: `.to(dtype)` would cast the rotary tables, too, and they must stay fp32.
+        # Autocast casts the actor's matrices alone. With norms or rotary tables in bf16 the copy
+        # would compute something else, and the KL would not be 0 before the first update.
         copies = {}
         for p in lm.parameters():
-            copies[id(p)] = nn.Parameter(p.detach().to(home or p.device, dtype, copy=True), False)
+            kept = p.detach().to(home or p.device, dtype if p.dim() > 1 else p.dtype, copy=True)
+            copies[id(p)] = nn.Parameter(kept, requires_grad=False)
         self.lm = copy.deepcopy(lm, copies).eval()
         self.to(home or self.device)
 

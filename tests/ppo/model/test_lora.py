@@ -84,8 +84,9 @@ def test_only_a_rank_that_keeps_writes_and_only_adapters_are_exported_apart(tmp_
 
 def test_the_base_is_kept_in_bfloat16_and_its_rotary_tables_are_not():
     actor_critic = with_adapters(dtype=torch.bfloat16)
-    kinds = {p.requires_grad: p.dtype for p in actor_critic.lm.parameters()}
-    assert kinds == {False: torch.bfloat16, True: torch.float32}
+    kinds = {(p.requires_grad, p.dim()): p.dtype for p in actor_critic.lm.parameters()}
+    assert kinds[False, 2] == torch.bfloat16
+    assert kinds[True, 2] == kinds[False, 1] == torch.float32  # adapters; norms and biases
     reference = Reference(make_lm(), 1.0, torch.bfloat16)
     for lm in (actor_critic.lm, reference.lm):
         assert lm.model.rotary_emb.inv_freq.dtype == torch.float32
