@@ -74,7 +74,7 @@ def make_ranks(args) -> Ranks:
     """
     if args.zero_stage:
         try:
-            import deepspeed  # noqa: F401
+            import_deepspeed()
         except ImportError as error:
             raise ValueError(f"--zero-stage {args.zero_stage} needs deepspeed ({error})") from error
     alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 and not args.zero_stage
@@ -91,10 +91,17 @@ def check_shares(n_env: int, minibatch: int, ranks: Ranks) -> None:
         raise ValueError(f"--minibatch {minibatch} is less than a turn for each rank")
 
 
-def shard(module: torch.nn.Module) -> None:
-    """Shard a frozen module over the ranks (ZeRO 3). Layers are gathered when they compute."""
+def import_deepspeed():
+    """Import DeepSpeed without an op for inference, which its first start would compile."""
     import deepspeed
 
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
+
+
+def shard(module: torch.nn.Module) -> None:
+    """Shard a frozen module over the ranks (ZeRO 3). Layers are gathered when they compute."""
+    deepspeed = import_deepspeed()
     config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
     deepspeed.initialize(model=module, config=config)
 
@@ -113,10 +120,7 @@ class ZeroStepper(Stepper):
         self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks, stage: int, offload: bool
     ):
         super().__init__(actor_critic, optimizer, max_grad_norm, ranks)
-        import deepspeed
-
-        # This op serves inference alone, and DeepSpeed would compile it at the first start.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        deepspeed = import_deepspeed()
         sharding = {"stage": stage, "stage3_param_persistence_threshold": 0}
         sharding["sub_group_size"] = 10**14  # `_clip` needs a group's whole norm at once
         if offload:

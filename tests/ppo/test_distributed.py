@@ -73,6 +73,48 @@ def test_metrics_do_not_depend_on_the_number_of_ranks(stage, two_ranks, one_proc
         assert ours.keys() == theirs.keys()
 
 
+# One rank of --zero-stage 3, made in the order of `main.main`.
+IN_MAINS_ORDER = """
+import deepspeed, torch
+from arguments import TINY, get_args
+from ppo.agent import make_agent
+from ppo.distributed import make_ranks
+from ppo.model.actor_critic import make_models
+
+initialize = deepspeed.initialize
+
+def watched(**options):
+    print("at a start:", deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"])
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # so that nothing is compiled
+    return initialize(**options)
+
+deepspeed.initialize = watched
+flags = "--env-name toy --zero-stage 3 --reference sharded --dtype bfloat16 --model"
+args = get_args([*flags.split(), str(TINY)])
+ranks = make_ranks(args)
+actor_critic, reference, *_ = make_models(args, ranks.device)
+agent = make_agent(args, actor_critic, ranks)
+ids, mask = torch.arange(20).view(2, 10), torch.arange(10).expand(2, 10) > 4
+with torch.no_grad():
+    gap = reference(ids, mask) - agent.stepper.model(ids, mask).logps
+print("gap:", gap.abs().max().item())
+"""
+
+
+def test_deepspeed_compiles_nothing_at_any_start():
+    quiet = dict(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", CUDA_VISIBLE_DEVICES="")
+    run = subprocess.run(
+        [sys.executable, "-c", IN_MAINS_ORDER],
+        env=os.environ | quiet, cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-3000:]
+    # the reference's start and the actor-critic's
+    assert [line for line in run.stdout.splitlines() if line.startswith("at a start")] == [
+        "at a start: False"
+    ] * 2
+    assert "gap: 0.0" in run.stdout.splitlines()  # shards of bf16 and fp32 are put together again
+
+
 # ---- the whole program ----------------------------------------------------------------------
 
 FLAGS = """main.py --env-name toy --n-env 4 --e-len 4 --minibatch 8 --w-epoch 2 --seed 3
