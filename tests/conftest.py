@@ -8,6 +8,7 @@ from dataclasses import dataclass, field  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+import transformers  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
@@ -101,6 +102,13 @@ def make_lm(vocab_size=260, tie=True, seed=0, std=0.3):
         eos_token_id=EOS, bos_token_id=None, initializer_range=std,
     )  # fmt: skip
     return Qwen2ForCausalLM(config).eval()
+
+
+def make_decoder(name: str, **settings):
+    """A random model of the library. name: as in "Llama" """
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**settings)
+    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
 
 
 def fill_storage(

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import batch, make_lm
+from conftest import batch, make_decoder, make_lm
 from torch.testing import assert_close
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ppo.model import decoder
 from ppo.model.actor_critic import ActorCritic, make_models
@@ -108,13 +108,65 @@ def test_the_reference_does_not_follow_the_actor(lm):
     assert not any(p.requires_grad for p in reference.parameters())
 
 
-@pytest.mark.parametrize(
-    ("config", "cls"), [(LlamaConfig, LlamaForCausalLM), (Qwen3Config, Qwen3ForCausalLM)]
-)
-def test_other_decoders_work(config, cls):
-    lm = cls(config(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2,
-                    num_attention_heads=4, num_key_value_heads=2, head_dim=8)).eval()  # fmt: skip
+SIZES = dict(
+    vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("std", [0.02, 1.0])
+@pytest.mark.parametrize("tie", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3"])
+def test_other_decoders_work(name, tie, std):
+    lm = make_decoder(name, **SIZES, tie_word_embeddings=tie, initializer_range=std)
+    before = [p.clone() for p in lm.parameters()]
     assert check_decoder(lm) == 2
+    assert not lm.lm_head._forward_hooks
+    assert_close(list(lm.parameters()), before, atol=0, rtol=0)
+
+
+# Granite's other multipliers are 1: but for what happens to the logits, these are plain decoders.
+MORE_THAN_A_HEAD = [
+    ("Cohere", dict(logit_scale=0.0625)),
+    ("Cohere", dict(logit_scale=1.1)),
+    ("Granite", dict(logits_scaling=8.0)),
+    ("Granite", dict(logits_scaling=0.9)),
+]
+
+
+@pytest.mark.parametrize(("name", "scale"), MORE_THAN_A_HEAD)
+def test_scaled_logits_are_refused(name, scale):
+    lm = make_decoder(name, **SIZES, **scale)
+    with pytest.raises(ValueError, match=f"{name}ForCausalLM does more.*Llama, Qwen2, Qwen3, ..."):
+        check_decoder(lm)
+    # without the scale nothing else is in the way
+    assert check_decoder(make_decoder(name, **SIZES, **dict.fromkeys(scale, 1.0))) == 2
+
+
+class Capped(Qwen2ForCausalLM):
+    """A plain decoder whose logits stay within (-cap, cap)."""
+
+    cap = 30.0
+
+    def forward(self, *args, **options):
+        output = super().forward(*args, **options)
+        output.logits = self.cap * (output.logits / self.cap).tanh()
+        return output
+
+
+@pytest.mark.parametrize("std", [0.02, 0.3])
+def test_capped_logits_are_refused_however_small_they_are(std):
+    torch.manual_seed(0)
+    lm = Capped(Qwen2Config(**SIZES, initializer_range=std)).eval()
+    with pytest.raises(ValueError, match="Capped does more than its layers and lm_head"):
+        check_decoder(lm)
+
+
+def test_a_bias_of_the_head_is_refused():
+    lm = make_decoder("Llama", **SIZES)
+    lm.lm_head = torch.nn.Linear(32, 64)
+    with pytest.raises(ValueError, match="LlamaForCausalLM does more than its layers and lm_head"):
+        check_decoder(lm)
 
 
 def test_a_model_that_is_more_than_its_layers_is_refused(lm):
