@@ -1,5 +1,5 @@
-"""Every flag, its default and its checks. Defaults are the paper's BabyAI run. Families and the
-embedded models override some of them (tables below), and what is typed overrides both.
+"""Every flag, its default and its checks. Defaults are the paper's BabyAI run. Families and
+small models override some of them (tables below), and what is typed overrides both.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from envs import family
-from ppo.run.earlier import folder, refuse_changes, resumed_run, saved_args
+from ppo.run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
 
 ROOT = Path(__file__).resolve().parent
 MODELS = ROOT / "models"  # the embedded models
@@ -28,6 +28,9 @@ FAMILIES = {
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
     ),
 }  # fmt: skip
+# A model below this hidden size takes the defaults of the embedded models. The size, unlike the
+# name of a directory, is the same in what a run exports and in every copy of it.
+SMALL = 512  # pretrained chat models are wider
 EMBEDDED = dict(
     model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4, w_iter=6, w_lr=5e-4,
     w_fraction=0.2, critic_layers=1, response_limit=32, eval_interval=20,
@@ -57,7 +60,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--memory", default="window", help="window, action, periodic, full or module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group = parser.add_argument_group("generation").add_argument
-    group("--model", help="a Hugging Face model: a directory or a hub name")
+    group("--model", type=model_path, help="a Hugging Face model: a directory or a hub name")
     group("--engine", default="auto",
           help="vllm, transformers or module:Class; auto: vllm if it can")  # fmt: skip
     group("--gpu-memory-utilization", type=float, default=0.3, help="vLLM's share of the GPU")
@@ -143,17 +146,19 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def defaults(known: argparse.Namespace) -> dict:
-    """The paper's run, overridden by the family's and by the embedded model's (without a GPU)."""
-    name = family(known.env_name)
+    """The paper's run, overridden by the family's and by a small model's (without a GPU)."""
+    name, width = family(known.env_name), known.model and hidden_size(known.model)
+    small = (width or SMALL) < SMALL if known.model else not torch.cuda.is_available()
     chosen = PAPER | FAMILIES.get(name, {})
-    typed = known.model and Path(known.model).resolve().parent == MODELS
-    if typed or not (known.model or torch.cuda.is_available()):
+    if small:
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
     if known.lora_rank:
         chosen |= dict(lr=max(chosen["lr"], LORA_LR))
     turns = (known.n_env or chosen["n_env"]) * (known.e_len or chosen["e_len"])
-    reference = "none" if known.kl_coef == 0 else "device"
-    return chosen | dict(minibatch=min(chosen["minibatch"], turns), reference=reference)
+    chosen |= dict(minibatch=min(chosen["minibatch"], turns))
+    why = f"the hidden size is {width or 'unknown (no config.json here)'}, small is below {SMALL}"
+    said = known.model and f"the {'embedded models' if small else 'paper'}: {why}"
+    return chosen | dict(reference="none" if known.kl_coef == 0 else "device", defaults=said)
 
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory

@@ -2,11 +2,13 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
+import pytest
 import torch
 
-from arguments import TINY, get_args
+from arguments import SMALL, TINY, get_args
 
 MODEL = ["--model", "org/model"]
 
@@ -50,6 +52,74 @@ def test_the_embedded_model_has_its_own_recipe_wherever_it_is_named():
     assert embedded.lr > paper.lr
     by_another_path = get_args(["--model", str(TINY.parent / ".." / "models" / "tiny")])
     assert by_another_path.lr == embedded.lr
+
+
+def test_a_copy_of_the_embedded_model_keeps_its_recipe(tmp_path):
+    # wherever it is, and for each family; the model itself stays the one that is typed
+    copy = str(shutil.copytree(TINY, tmp_path / "copy"))
+    for env in ("babyai-goto", "baba-goto_win", "crafter"):
+        ours, theirs = (get_args(["--env-name", env, "--model", m]) for m in (copy, str(TINY)))
+        assert vars(ours) == vars(theirs) | dict(model=copy)
+    assert ours.defaults.startswith("the embedded models: the hidden size is 64, ")
+    assert get_args(["--model", copy, "--lr", "0.5"]).lr == 0.5
+
+
+@pytest.mark.parametrize(
+    ("config", "whose", "size"),
+    [
+        (json.dumps({"hidden_size": SMALL - 1}), "the embedded models", "is 511,"),
+        (json.dumps({"hidden_size": SMALL}), "the paper", "is 512,"),
+        (json.dumps({"hidden_size": "64"}), "the paper", "is unknown"),
+        ("[64]", "the paper", "is unknown"),
+        ("{", "the paper", "is unknown"),
+    ],
+)
+def test_the_size_decides_between_two_sets_of_defaults(config, whose, size, tmp_path):
+    (tmp_path / "config.json").write_text(config)
+    args = get_args(["--model", str(tmp_path)])
+    assert args.defaults.startswith(f"{whose}: the hidden size {size}")
+    assert args.lr == (2e-4 if whose == "the embedded models" else 1e-6)
+
+
+def test_defaults_are_explained_where_a_model_is_typed():
+    assert get_args([]).defaults is None
+    assert get_args(MODEL).defaults == (
+        "the paper: the hidden size is unknown (no config.json here), small is below 512"
+    )
+
+
+def make_run(run: Path, **changes) -> Path:
+    """A run's directory, as far as the command line looks into it."""
+    shutil.copytree(TINY, run / "model")
+    (run / "args.json").write_text(json.dumps({"args": vars(get_args([])) | changes}, default=str))
+    return run
+
+
+def test_a_run_stands_for_the_model_that_it_saved(tmp_path, capsys):
+    run = make_run(tmp_path / "run")
+    for flags in ([], ["--eval-only"], ["--dry-run-memory"]):
+        args = get_args(["--model", f"{run}/", *flags])
+        assert Path(args.model) == run / "model" and args.lr == 2e-4
+    assert Path(get_args(["--model", str(run / "model")]).model) == run / "model"
+    shutil.rmtree(run / "model")
+    with pytest.raises(SystemExit):
+        get_args(["--model", str(run)])
+    assert f"argument --model: the run {run} has saved no model yet" in capsys.readouterr().err
+
+
+def test_a_resumed_run_keeps_its_settings_whatever_the_size_of_its_model(tmp_path):
+    before = make_run(tmp_path / "before")
+    saved = dict(model=str(before / "model"), lr=0.25, defaults="the paper: of that time")
+    run = make_run(tmp_path / "run", **saved)
+    args = get_args(["--resume", str(run)])
+    assert (args.model, args.lr, args.defaults) == tuple(saved.values())
+    args = get_args(["--resume", str(run), "--model", str(before), "--eval-only"])
+    assert args.model == saved["model"]  # the same model by its other name
+    # runs of earlier versions do not say whose defaults they took
+    described = json.loads((run / "args.json").read_text())
+    del described["args"]["defaults"]
+    (run / "args.json").write_text(json.dumps(described))
+    assert get_args(["--resume", str(run)]).lr == 0.25
 
 
 def test_what_is_typed_counts_more():

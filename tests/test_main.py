@@ -81,6 +81,7 @@ def run(program):
 def test_it_says_what_it_does(program):
     run, said = program
     assert said.startswith("toy, ") and str(run) in said.splitlines()[0]
+    assert "  defaults of the embedded models: the hidden size is 32" in said.splitlines()[2]
     for piece in ("update    1/2", "update    2/2", "eval after 0 updates", "eval after 2 updates"):
         assert sum(line.startswith(piece) for line in said.splitlines()) == 1, said
     assert said.splitlines()[-1] == f"trained model: {run / 'model'}"

@@ -1,10 +1,12 @@
-"""What the command line says about an earlier run: which one goes on, and what flags may change.
+"""What the command line says about an earlier run: which one goes on, what flags may change, and
+which model is taken from it.
 
 Only the standard library is imported here, so that `python main.py --help` answers soon.
 """
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 
@@ -57,3 +59,27 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
         raise ValueError(f"--resume {args.resume} with {words}: start a new run for that")
     if changed and not (args.override or args.eval_only):
         raise ValueError(f"--resume {args.resume} with {words}; add --override")
+
+
+def model_path(text: str) -> str:
+    """The type of --model: a directory or a hub name. The directory RUN stands for RUN/model."""
+    there = lambda *names: os.path.isfile(os.path.join(text, *names))  # False if a name is too long
+    if there("adapter_config.json"):
+        raise argparse.ArgumentTypeError(
+            f"{text} is an adapter without its base; take the merged model, which is RUN/model of "
+            "the run that made it, or else what peft's merge_and_unload and save_pretrained write"
+        )
+    if not there("args.json") or there("config.json"):
+        return text
+    if not there("model", "config.json"):
+        raise argparse.ArgumentTypeError(f"the run {text} has saved no model yet")
+    return os.path.join(text, "model")
+
+
+def hidden_size(model: str) -> int | None:
+    """How wide a model is; None if it is not in a directory here, or its config is unreadable."""
+    try:
+        width = json.loads(Path(model, "config.json").read_text())["hidden_size"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return width if isinstance(width, int) else None

@@ -57,6 +57,8 @@ class Logger:
         self.say(f"{args.env_name}, {args.model} ({size}), {self.run_dir}")
         values = "  ".join(f"{name} {getattr(args, name)}" for name in HEADER)
         self.say(f"  {values}  engine {type(engine).__name__}  ranks {self.ranks.size}")
+        if args.defaults and not args.resume:  # a resumed run has the settings that it began with
+            self.say(f"  defaults of {args.defaults}")
 
     def goodbye(self, stop, saved: bool = True) -> int:
         """Say where the model is, or how a run that was stopped goes on; returns the exit code.

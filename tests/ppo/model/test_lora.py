@@ -1,7 +1,9 @@
 """Adapters: what is trained, what the engine receives, what is exported."""
 
+from argparse import ArgumentTypeError
 from contextlib import nullcontext
 
+import pytest
 import torch
 from conftest import batch, make_lm
 from peft import PeftModel
@@ -11,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.lora import adapted
 from ppo.model.reference import AdaptersOff, Reference
+from ppo.run.earlier import model_path
 
 TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
 
@@ -73,6 +76,10 @@ def test_exports_load_in_transformers_and_peft(tmp_path):
     for lm in (merged, adapter):
         logps = lm(ids[:1]).logits[0, 3:6].log_softmax(-1)
         assert_close(actor_critic(ids, mask).logps[:3], logps[range(3), [9, 10, 11]])
+    # --model takes the first of them
+    assert model_path(str(tmp_path)) == str(tmp_path)
+    with pytest.raises(ArgumentTypeError, match="adapter is an adapter without its base; take the"):
+        model_path(str(tmp_path / "adapter"))
 
 
 def test_only_a_rank_that_keeps_writes_and_only_adapters_are_exported_apart(tmp_path):
