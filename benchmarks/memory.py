@@ -108,7 +108,8 @@ def fill(setting: Setting, vocab: int) -> RolloutStorage:
     for n in range(TURNS):
         prompt = SimpleNamespace(ids=torch.randint(vocab, (PROMPT,)).tolist())
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
-        step = SimpleNamespace(reward=float(n % 2), terminated=True, truncated=False, fault="")
+        ended = dict(done=True, terminated=True, truncated=False, fault="")
+        step = SimpleNamespace(reward=float(n % 2), **ended)
         logps = [-1.0] * RESPONSE
         rollouts.act(n, Response(prompt, ids, logps, text="", pieces=[], truncated=False))
         rollouts.insert(n, step)
