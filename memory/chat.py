@@ -8,7 +8,9 @@ assistant messages. Nothing here imports torch or transformers.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
+TODAY = datetime(2024, 7, 26)  # in templates that print the date: prompts must not change daily
 FIRST_TRY = 8  # history turns; up to so many are tokenised once, if they fit
 MARK = "\n[... {} characters are left out here ...]\n"
 
@@ -29,9 +31,11 @@ def make_render(tokenizer, prompt_limit: int) -> Callable[..., Prompt]:
         name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
         raise ValueError(f"the tokenizer {name!r} has no chat template; use an instruct model")
 
+    options = dict(add_generation_prompt=True, tokenize=False, strftime_now=TODAY.strftime)
+
     def tokenise(messages: list[dict]) -> list[int]:
         # The template writes its own special tokens (also the first), so none are added here.
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        text = tokenizer.apply_chat_template(messages, **options)
         # Half of a surrogate pair, from an environment, is not valid Unicode: it becomes "?".
         text = text.encode("utf-8", "replace").decode("utf-8")
         return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

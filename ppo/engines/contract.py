@@ -36,12 +36,13 @@ class Engine:
     """Base of the engines; a subclass takes the other settings of `make_engine` by keyword.
 
     ends: ids that end a response; response_limit: tokens after which it is cut off
-    temperature: sampling temperature; 0 is greedy
+    temperature: sampling temperature; 0 is greedy; max_num_seqs: slots, of one prompt at a time
     """
 
-    def __init__(self, tokenizer, ends: set[int], response_limit: int, temperature: float):
-        self.tokenizer, self.ends = tokenizer, ends
+    def __init__(self, tokenizer, ends, response_limit, temperature, *, max_num_seqs=1, **others):
+        self.tokenizer, self.ends, self.max_num_seqs = tokenizer, ends, max_num_seqs
         self.response_limit, self.temperature = response_limit, temperature
+        self.queue = {}  # what is queued or being sampled
         self.pieces: dict[int, str] = {}  # text of each token seen so far
         self.totals = Counter()  # tokens and seconds since the last call of `stats`
 
@@ -63,7 +64,7 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether nothing is queued or being sampled."""
-        raise NotImplementedError
+        return not self.queue
 
     def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
         """Put the sampled ids and their log-probs into a Response, with their text."""
@@ -77,28 +78,27 @@ class Engine:
             pieces[: len(said)] = split_text(self.tokenizer, said)
         return Response(prompt, ids, logps, text, pieces, truncated=not ended)
 
-    def account(self, began: float, responses, cached: int = 0) -> None:
+    def account(self, began: float, responses, busy: float, cached: int = 0) -> None:
         """Add a step to the totals: its start by time.perf_counter(), the responses that it
-        completed, and how many of their prompt tokens came from the prefix cache."""
-        if not self.totals:
-            self.started = began
-        self.stopped = time.perf_counter()
-        self.totals["seconds"] += self.stopped - began
+        completed, the mean number of its busy slots, and the prompt tokens that were cached."""
+        seconds = time.perf_counter() - began
+        self.totals["seconds"] += seconds
+        self.totals["busy"] += busy * seconds
         self.totals["cached"] += cached
         self.totals["prompt"] += sum(len(response.prompt.ids) for response in responses)
         self.totals["sampled"] += sum(len(response.ids) for response in responses)
 
     def stats(self) -> dict[str, float]:
-        """Return figures of the work since the last call. Rates are per second spent in `step`;
-        idle is the share of the time, from the first step to the last, that was spent elsewhere."""
+        """Return figures of the work since the last call. Seconds are those spent in `step`;
+        occupancy is the mean share of the slots that were busy in them."""
         totals, self.totals = self.totals, Counter()
         if not totals["prompt"]:
             return {}
         return {
+            "engine/occupancy": totals["busy"] / totals["seconds"] / self.max_num_seqs,
             "engine/prefix_hits": totals["cached"] / totals["prompt"],
             "time/prefill_rate": (totals["prompt"] - totals["cached"]) / totals["seconds"],
             "time/decode_rate": totals["sampled"] / totals["seconds"],
-            "time/engine_idle": 1 - totals["seconds"] / (self.stopped - self.started),
             "time/engine": totals["seconds"],
         }
 

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from ppo.engines.contract import CannotRun, Engine, Response
@@ -21,17 +22,12 @@ class TransformersEngine(Engine):
     """
 
     def __init__(self, tokenizer, ends, response_limit, temperature, *, sharded=False, **others):
-        super().__init__(tokenizer, ends, response_limit, temperature)
+        super().__init__(tokenizer, ends, response_limit, temperature, **others)
         if sharded:
             raise CannotRun("--zero-stage 3 needs --engine vllm: transformers needs whole weights")
-        self.queue: list[tuple[int, object, np.random.Generator]] = []
-
-    @property
-    def idle(self) -> bool:
-        return not self.queue
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
-        self.queue.append((slot, prompt, np.random.default_rng(seed)))
+        self.queue[slot] = prompt, np.random.default_rng(seed)
 
     def push_weights(self, actor_critic) -> None:
         self.lm, self.dtype = actor_critic.lm, actor_critic.dtype
@@ -41,19 +37,21 @@ class TransformersEngine(Engine):
         if not self.queue:
             return []
         began = time.perf_counter()
-        slots, prompts, rngs = zip(*self.queue, strict=True)
-        self.queue = []
+        slots, (prompts, rngs) = list(self.queue), zip(*self.queue.values(), strict=True)
+        self.queue = {}
         with precision(self.lm.device, self.dtype):
             ids, logps = self._generate([prompt.ids for prompt in prompts], rngs)
         responses = list(map(self.response, prompts, ids, logps))
-        self.account(began, responses)
+        self.account(began, responses, busy=sum(map(len, ids)) / max(map(len, ids)))
         return list(zip(slots, responses, strict=True))
 
     def _generate(self, prompts: list[list[int]], rngs: tuple[np.random.Generator, ...]):
         """Sample a response to each prompt. Returns ids and log-probs, both ragged lists."""
         out_ids, out_logps = [[] for _ in prompts], [[] for _ in prompts]
         rows = list(range(len(prompts)))  # prompt that each row of the batch belongs to
-        ids, mask = _pad_left(prompts, self.lm.device)
+        prompts, left = map(torch.tensor, prompts), dict(batch_first=True, padding_side="left")
+        ids = pad_sequence(list(prompts), **left, padding_value=-1).to(self.lm.device)
+        ids, mask = ids.clamp(min=0), (ids >= 0).long()
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self.lm.config)
         options = dict(past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -76,13 +74,6 @@ class TransformersEngine(Engine):
                 cache.batch_select_indices(keep)
                 rows = [rows[b] for b in alive]
         return out_ids, out_logps
-
-
-def _pad_left(prompts: list[list[int]], device) -> tuple[Tensor, Tensor]:
-    longest = max(map(len, prompts))
-    ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts], device=device)
-    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
-    return ids, mask
 
 
 def sample(logits: Tensor, temperature: float, rngs: list[np.random.Generator]):

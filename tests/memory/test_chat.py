@@ -1,6 +1,9 @@
 """Prompts: the template's ids, and what is dropped when they are too long."""
 
+from datetime import datetime
+
 import pytest
+import transformers.utils.chat_template_utils
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -53,6 +56,36 @@ def test_same_ids_as_the_template_in_one_call():
     messages = conversation(3)
     expected = TOKENIZER.apply_chat_template(messages, add_generation_prompt=True, tokenize=True)
     assert make_render(TOKENIZER, 100)(messages).ids == list(expected["input_ids"])
+
+
+DATES = [
+    # how templates print the date: Llama 3.2 and Llama 3.1, then others
+    "{% if not date_string is defined %}{% if strftime_now is defined %}"
+    "{% set date_string = strftime_now('%d %b %Y') %}{% else %}"
+    "{% set date_string = '26 Jul 2024' %}{% endif %}{% endif %}{{ date_string }} ",
+    "{% if not date_string is defined %}{% set date_string = '26 Jul 2024' %}{% endif %}"
+    "{{ date_string }} ",
+    "{{ strftime_now('%d %b %Y') }} ",
+    "{% set today = strftime_now('%Y-%m-%d') %}{{ today[8:] }} Jul {{ today.split('-')[0] }} ",
+]
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_a_template_that_prints_the_date_prints_the_same_every_day(date, monkeypatch):
+    class Clock(datetime):
+        @classmethod
+        def now(cls):
+            return cls(2026, 11, day)
+
+    monkeypatch.setattr(transformers.utils.chat_template_utils, "datetime", Clock)
+    tokenizer, asked = make_tokenizer(date + TEMPLATE), []
+    tokenizer.add_tokens(["26", "Jul", "2024", "Nov", "2026", "21", "22"])
+    for day in (21, 22):
+        text = tokenizer.apply_chat_template(conversation(0), tokenize=False)
+        assert text.startswith(f"{day} ") == ("strftime_now" in date)  # without a fixed date
+        asked.append(make_render(tokenizer, 100)(conversation(0)).ids)
+    assert asked[0] == asked[1]
+    assert tokenizer.convert_ids_to_tokens(asked[0])[:4] == ["26", "Jul", "2024", "<s>"]
 
 
 def test_oldest_turns_are_dropped():

@@ -18,8 +18,8 @@ from ppo.model.actor_critic import ActorCritic
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
 
 
-def engine_on(lm, tokenizer, ends=(0,), limit=12, temperature=1.0):
-    engine = TransformersEngine(tokenizer, set(ends), limit, temperature)
+def engine_on(lm, tokenizer, ends=(0,), limit=12, temperature=1.0, slots=1):
+    engine = TransformersEngine(tokenizer, set(ends), limit, temperature, max_num_seqs=slots)
     actor_critic = ActorCritic(lm, 0, temperature or 1.0)
     engine.push_weights(actor_critic)
     return engine, actor_critic
@@ -146,19 +146,30 @@ def test_pieces_where_tokens_lose_their_space_alone():
     assert not response.truncated
 
 
-def test_stats_of_work_and_idleness(lm, tokenizer, monkeypatch):
-    # steps from 1 to 2 s and from 4 to 5 s: 2 s of work in the 4 s from 1 to 5, half of it idle.
-    # 3 + 1 prompt tokens were read in them: 2 per second.
-    engine, _ = engine_on(lm, tokenizer)
-    clock = iter([1.0, 2.0, 4.0, 5.0, 9.0])
+def test_stats(lm, tokenizer, monkeypatch):
+    # steps from 1 to 2 s and from 4 to 6 s: 3 s of work, in which 4 + 3 x 7 - 1 = 24 prompt tokens
+    # were read: 8 per second. In the first one prompt was under way, in the second three equally
+    # long responses: of 4 slots (1 s x 1 + 2 s x 3) / 3 s = 7 / 3 were busy.
+    engine, _ = engine_on(lm, tokenizer, ends=(), limit=5, slots=4)
+    clock = iter([1.0, 2.0, 4.0, 6.0, 9.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    sampled = 0
-    for slot, ids in ((0, PROMPTS[0]), (1, PROMPTS[2])):
-        sampled += len(generate(engine, [ids], [slot])[slot].ids)
+    generate(engine, [PROMPTS[0]])
+    generate(engine, [PROMPTS[1]] * 3)
     assert engine.stats() == {
+        "engine/occupancy": pytest.approx(7 / 3 / 4),
         "engine/prefix_hits": 0.0,
-        "time/prefill_rate": 2.0,
-        "time/decode_rate": sampled / 2,
-        "time/engine_idle": pytest.approx(0.5),
-        "time/engine": 2.0,
+        "time/prefill_rate": 8.0,
+        "time/decode_rate": pytest.approx((5 + 3 * 5) / 3),
+        "time/engine": 3.0,
     }
+    assert engine.stats() == {}
+
+
+def test_a_slot_is_busy_until_its_response_is_complete(lm, tokenizer):
+    # half of the vocabulary ends a response
+    engine, _ = engine_on(lm, tokenizer, ends=range(130), limit=6, slots=32)
+    responses = generate(engine, PROMPTS * 8).values()
+    lengths = [len(r.ids) for r in responses]
+    busy = [sum(length > token for length in lengths) for token in range(max(lengths))]
+    assert engine.stats()["engine/occupancy"] == pytest.approx(sum(busy) / len(busy) / 32)
+    assert busy[0] == 32 > busy[-1]

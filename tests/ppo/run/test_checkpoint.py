@@ -106,10 +106,12 @@ def test_with_vllm_as_well(tmp_path):
         str(TINY),
         "--env-name babyai-goto --engine vllm --prompt-limit 256 --num-updates 2",
     )
-    whole = outcome(tmp_path)
+    # no prompt was asked before the first push of a process: weights are compared on others there
+    without = ("time/", "engine/push_gap")
+    whole = outcome(tmp_path, without)
     forget_since(tmp_path, 1)
     resume(tmp_path)
-    assert outcome(tmp_path) == whole
+    assert outcome(tmp_path, without) == whole
 
 
 @pytest.mark.parametrize("flags", FLAGS)
