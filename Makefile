@@ -3,9 +3,10 @@
 
 PYTHON ?= python3
 VENV := .venv
-# One thread, because the embedded model's matrices are so small that a second one costs time.
+RUN := TORCH_CPP_LOG_LEVEL=ERROR $(VENV)/bin/python
+# Tests and benchmarks get one thread each; main.py chooses its threads by itself.
 OMP_NUM_THREADS ?= 1
-RUN := OMP_NUM_THREADS=$(OMP_NUM_THREADS) TORCH_CPP_LOG_LEVEL=ERROR $(VENV)/bin/python
+test bench: export OMP_NUM_THREADS := $(OMP_NUM_THREADS)
 ARGS ?=
 
 train: $(VENV)/ready

@@ -6,11 +6,11 @@ A turn (prompt, sampled response, environment step) is one training sample, and 
 E turns of each of N environments. To see what a call does, open the file its object comes from.
 """
 
-import os
 import sys
 from contextlib import ExitStack, closing
 from itertools import count
 
+import ppo.run.process as process  # first: it keeps Ctrl-C quiet while the others are imported
 from arguments import get_args
 from envs.pool.seeds import panel_seeds, training_seeds
 from envs.pool.vec_env import make_envs
@@ -166,12 +166,12 @@ def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> N
 
 def program(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code. A user's mistake is told in one line."""
-    sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a name's characters
-    sys.path.append(os.getcwd())  # `--env-name my_env:MyEnv-v0` finds my_env.py beside the user
+    process.set_up()
     try:
         args = get_args(argv)
+        process.choose_threads(args.model)
         return dry_run(args) if args.dry_run_memory else main(args)
-    except (ValueError, RuntimeError, KeyboardInterrupt) as error:
+    except (ValueError, RuntimeError, BrokenPipeError, KeyboardInterrupt) as error:
         return exit_code(error)
 
 

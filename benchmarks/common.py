@@ -77,7 +77,7 @@ def run_python(*words: str, **variables: str) -> str:
 
 def proc_bytes(name: str, file: str = "/proc/self/status") -> int:
     """Return a size from /proc. VmRSS: what a process holds now; VmHWM: the most it ever held."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", Path(file).read_text(), re.MULTILINE)
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path(file).read_text(encoding="utf-8"), re.MULTILINE)
     return int(found[1]) * 1024
 
 

@@ -41,8 +41,8 @@ def main() -> int:
 
 def report(config, run: Path, peak: float) -> None:
     """Print the times of the last update. peak: TFLOP/s that the device can reach"""
-    args = json.loads((run / "args.json").read_text())["args"]
-    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
+    last = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     turns = args["n_env"] * args["e_len"]
     prompt, response = last["rollout/prompt_tokens"], last["rollout/response_tokens"]
     print(f"{turns} turns of {prompt:.0f} + {response:.0f} tokens, {args['n_env']} at a time")

@@ -48,7 +48,8 @@ def count_lines(path: Path) -> int:
 
 def read(pid: int) -> dict[str, float]:
     """Return the MB of the main process and of its children, and the files and processes of all."""
-    children = [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    children = [int(child) for child in listed.split()]
     files = [len(list(Path(f"/proc/{p}/fd").iterdir())) for p in (pid, *children)]
     return {
         "main MB": anonymous_mb(pid),

@@ -12,6 +12,7 @@ goes through exactly the same code as a 7B model.
 
 import argparse
 import importlib
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -189,4 +190,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGPIPE, signal.SIGINT):  # `| head` and Ctrl-C end it without a traceback
+        signal.signal(number, signal.SIG_DFL)
     main()

@@ -44,7 +44,7 @@ class LaunchedRanks(Ranks):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
         if self.rank:
-            sys.stdout = open(os.devnull, "w")  # rank 0 speaks for all
+            sys.stdout = open(os.devnull, "w", errors="replace")  # rank 0 speaks for all
 
     def gather(self, items: list) -> list:
         lists = [None] * self.size

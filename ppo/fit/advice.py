@@ -29,7 +29,7 @@ def dry_run(args) -> int:
 
 def capacities(ranks_here: int) -> tuple[int, int]:
     """Bytes (of the device, of the host) that a rank may use. On a CPU they are the same."""
-    with open("/proc/meminfo") as info:
+    with open("/proc/meminfo", encoding="utf-8") as info:
         kib = next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
     host = 1024 * kib // ranks_here
     return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else host), host

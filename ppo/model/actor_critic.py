@@ -125,9 +125,9 @@ class ActorCritic(nn.Module):
         if keep:
             self.lm.save_pretrained(folder, state_dict=weights)
             # Else the file would name the dtype of training, fp32, for weights in self.dtype.
-            config = json.loads((folder / "config.json").read_text())
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             config["dtype"] = str(self.dtype).removeprefix("torch.")
-            (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+            (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
         if adapted(self.lm):
             export_adapter(self.lm, folder / "adapter", self.whole, keep)
 

@@ -38,7 +38,7 @@ def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) ->
                 file = f"{path.stem}-{name}.png"
                 (path.parent / file).write_bytes(drawn[name])
                 text += f"\n![{file}]({file})\n"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:

@@ -50,7 +50,7 @@ def write_eval_table(run_dir: Path) -> None:
     """Write all evaluations so far to eval.md. Without an args.json nothing is written."""
     if runs := read_runs([run_dir], []):
         text = f"# Evaluations\n\n{eval_table(runs)}\n"
-        (run_dir / "eval.md").write_text(text, errors="replace")
+        (run_dir / "eval.md").write_text(text, encoding="utf-8", errors="replace")
 
 
 def eval_table(runs: list[Run]) -> str:

@@ -50,7 +50,7 @@ def save_gif(out: Path, run: Path, episode: LoggedEpisode) -> None:
 def env_of_run(run: Path):
     """The environment that a run was made with. ValueError: it is unknown or cannot be made."""
     try:
-        args = json.loads((run / "args.json").read_text())["args"]
+        args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
         options = {name: args[name] for name in ("format_penalty", "max_episode_steps")}
         return make_env(args["env_name"], **options)
     except (OSError, KeyError, json.JSONDecodeError) as error:

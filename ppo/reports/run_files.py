@@ -61,7 +61,7 @@ def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
     name = name.encode("utf-8", "replace").decode()  # file names need not be valid Unicode
     rows = lambda file, needs: _read_rows(path / file, needs.split(), f"{name}/{file}", notes)
     try:
-        about = json.loads((path / "args.json").read_text())
+        about = json.loads((path / "args.json").read_text(encoding="utf-8"))
         args, commit = dict(about["args"]), str(about["git"] or "-")
         seed, turns = int(args["seed"]), int(args["n_env"]) * int(args["e_len"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -12,7 +12,6 @@ shown and never interpreted: control characters are written out, and the page on
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,8 +60,6 @@ def view(args: argparse.Namespace) -> None:
     if args.gif:
         write_gif(args, episodes)
     elif args.env is not None and not (args.out or args.frames):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe early
-        sys.stdout.reconfigure(errors="backslashreplace")
         coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         colour = args.color or (SCORES[0] if coloured else "none")
         for line in transcript_lines(episodes, args.prompts, colour):

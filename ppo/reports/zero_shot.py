@@ -132,10 +132,11 @@ def check_figures(transcript: Transcript) -> dict:
 def write_check(run_dir: Path, transcript: Transcript, title: str) -> str:
     """Write zero_shot.json and zero_shot.md. Returns the text to print, without the examples."""
     figures = check_figures(transcript)
-    (run_dir / "zero_shot.json").write_text(json.dumps({"title": title} | figures, indent=1) + "\n")
+    report = json.dumps({"title": title} | figures, indent=1) + "\n"
+    (run_dir / "zero_shot.json").write_text(report, encoding="utf-8")
     summary = check_summary(figures, title)
     text = f"# Zero-shot check\n\n{summary}\n{check_examples(figures)}"
-    (run_dir / "zero_shot.md").write_text(text, errors="replace")
+    (run_dir / "zero_shot.md").write_text(text, encoding="utf-8", errors="replace")
     return f"{summary}\nan example of each: {run_dir / 'zero_shot.md'}"
 
 

@@ -172,7 +172,7 @@ def save_checkpoint(
             agent.actor_critic.export(aside, ranks.rank == 0)
             if ranks.rank == 0:
                 tokenizer.save_pretrained(aside)
-                (aside / MODEL_UPDATE).write_text(f"{state['update']}\n")
+                (aside / MODEL_UPDATE).write_text(f"{state['update']}\n", encoding="utf-8")
     if ranks.rank == 0 and not written:
         delete_old(run, keep, whole)
 
@@ -188,7 +188,7 @@ def write_state(folder: Path, state: dict, agent, ranks: Ranks) -> None:
                 torch.save(state, file)
             files = sorted(path.relative_to(aside) for path in aside.rglob("*") if path.is_file())
             sums = [f"{sha256(aside / name)}  {name}\n" for name in files]
-            (aside / "SHA256SUMS").write_text("".join(sums))
+            (aside / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
 
 
 def restore(run: Path, state: dict, parts: dict) -> int:

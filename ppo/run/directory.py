@@ -121,7 +121,7 @@ def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks
         cut_back(run, saved["logs"] if saved else {})
     about = describe_run(args)
     if args.resume:
-        old = (run / "args.json").read_text()
+        old = (run / "args.json").read_text(encoding="utf-8")
         warn_of_versions(json.loads(old).get("versions", {}), about["versions"])
         if args.eval_only or not args.override:
             return

@@ -39,7 +39,7 @@ def saved_args(run: Path) -> dict:
     if not path.is_file():
         raise ValueError(f"--resume {run}: no run there (args.json is missing)")
     try:
-        saved = dict(json.loads(path.read_text())["args"])
+        saved = dict(json.loads(path.read_text(encoding="utf-8"))["args"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
     return saved | {"run_dir": run, "resume": None, "override": False}
@@ -79,7 +79,7 @@ def model_path(text: str) -> str:
 def hidden_size(model: str) -> int | None:
     """How wide a model is; None if it is not in a directory here, or its config is unreadable."""
     try:
-        width = json.loads(Path(model, "config.json").read_text())["hidden_size"]
+        width = json.loads(Path(model, "config.json").read_text(encoding="utf-8"))["hidden_size"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return width if isinstance(width, int) else None

@@ -1,11 +1,13 @@
 """How the program ends after an error: one clear line and an exit code, no traceback."""
 
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
 
 from ppo.errors import OtherRankFailed, RunError
+from ppo.run.process import output_is_lost
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -13,9 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def exit_code(error: BaseException) -> int:
     """Print the line that `error` deserves, and return the exit code of the program.
 
-    The code is 1 for a run that broke off, 2 for a mistake of the user's and 130 for Ctrl-C. An
-    error that no check of this project raised is a bug, and is raised again.
+    The code is 1 for a run that broke off, 2 for a mistake of the user's, 130 for Ctrl-C and 141
+    for an output whose reader has left. An error that no check of this project raised is a bug, and
+    is raised again.
     """
+    if isinstance(error, BrokenPipeError) and output_is_lost():
+        return 128 + signal.SIGPIPE
     if isinstance(error, KeyboardInterrupt):  # before there is anything to save; see ppo.run.stop
         print("main.py: interrupted", file=sys.stderr)
         return 130

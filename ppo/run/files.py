@@ -109,7 +109,7 @@ def write_text(path: Path, text: str) -> None:
     """Replace a small file. RunError: it cannot be written, and is as it was"""
     aside = path.with_name(path.name + ".tmp")
     try:
-        aside.write_text(text)
+        aside.write_text(text, encoding="utf-8")
         sync(aside)
         aside.replace(path)
     except OSError as error:
@@ -121,7 +121,7 @@ def append(path: Path, text: str) -> None:
     """Add lines to a log. RunError: they cannot be written, and the log is as it was"""
     size = path.stat().st_size if path.exists() else 0
     try:
-        with open(path, "a") as out:
+        with open(path, "a", encoding="utf-8") as out:
             out.write(text)
     except OSError as error:
         with suppress(OSError):

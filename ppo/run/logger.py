@@ -6,6 +6,7 @@ ended yet, say) is None: null in the JSON, and absent from TensorBoard.
 
 import json
 import math
+import signal
 import sys
 import time
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from tqdm import tqdm
 from ppo.errors import RunError
 from ppo.run.board import open_board
 from ppo.run.files import append
+from ppo.run.process import output_is_lost
 from ppo.run.turns import write_rows, write_turns
 from storage.figures import batch_figures
 from storage.ranks import ALONE, Ranks
@@ -47,8 +49,14 @@ class Logger:
     # ---- lines ------------------------------------------------------------------------------
 
     def say(self, line: str) -> None:
-        self.bar.write(line, file=sys.stdout)
-        sys.stdout.flush()
+        """Print a line. If nobody reads it any more, end the run as where the terminal is lost."""
+        try:
+            self.bar.write(line, file=sys.stdout)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            if not output_is_lost():
+                raise
+            signal.raise_signal(signal.SIGHUP)  # ppo.run.stop listens: the run is saved
 
     def describe(self, actor_critic, engine) -> None:
         """Say what this run is, before it starts."""

@@ -57,7 +57,7 @@ def read(folder: Path) -> dict:
 def damaged(path: Path) -> str | None:
     """What is wrong with a checkpoint, if anything."""
     try:
-        lines = (path / "SHA256SUMS").read_text().splitlines()
+        lines = (path / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
         sums = [line.split("  ", 1) for line in lines]
         wrong = [name for digest, name in sums if sha256(path / name) != digest]
         if "state.pt" not in [name for _, name in sums]:
@@ -96,7 +96,7 @@ def delete_old(run: Path, keep: int, whole: set[Path]) -> None:
 def model_update(run: Path) -> int | None:
     """How many updates made model/; None if there is none, or it does not say so."""
     try:
-        return int((run / "model" / MODEL_UPDATE).read_text())
+        return int((run / "model" / MODEL_UPDATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 

@@ -46,7 +46,7 @@ class Stop:
         try:
             os.write(2, f"\n{said}\n".encode())  # not print: the loop may be inside one
         except OSError:  # the terminal is gone, and a print would end the run before it is saved
-            sys.stdout = sys.stderr = open(os.devnull, "w")
+            sys.stdout = sys.stderr = open(os.devnull, "w", errors="replace")
 
     def now(self) -> bool:
         """Return whether any rank was asked to end; `asked` is then the same on all ranks.

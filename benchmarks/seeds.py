@@ -1,0 +1,68 @@
+"""Times the main command as it is typed: one seed alone, and three seeds at the same time.
+
+    python -m benchmarks.seeds                         with vLLM, about three minutes on two cores
+    python -m benchmarks.seeds --engine transformers
+
+No thread variable is set. A round times one process, then three that start together; of the updates
+that a process makes, the first, which is slower, is left out, and so is what the others did not see
+to its end. Each figure is the least of all rounds, because other work can only make it larger.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[1]
+FLAGS = """--env-name babyai-goto --model models/tiny --n-env 16 --e-len 8 --minibatch 64
+    --w-epoch 0 --eval-interval 0 --save-interval 1000""".split()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", default="vllm", help="engine of the runs")
+    parser.add_argument("--updates", type=int, default=4, help="updates of a run")
+    parser.add_argument("--rounds", type=int, default=3, help="times that each is measured")
+    args = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    alone, together = (
+        min(update_seconds(count, args.engine, args.updates) for _ in range(args.rounds))
+        for count in (1, 3)
+    )
+    fair = max(1, 3 / cores)
+    print(f"{args.engine}, {cores} cores: seconds per update of a run")
+    print(f"one seed {alone:.2f}, three at a time {together:.2f}: {together / alone:.2f}x")
+    print(f"three processes that need one core each would take {fair:.2f}x, so a core does")
+    print(f"{fair * alone / together:.2f} of the work that it does for one seed alone")
+
+
+def update_seconds(count: int, engine: str, updates: int) -> float:
+    """Start `count` runs at the same time. Returns the median seconds of their updates."""
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    with TemporaryDirectory() as folder:
+        runs = [Path(folder) / str(seed) for seed in range(count)]
+        flags = [*FLAGS, "--engine", engine, "--num-updates", str(updates)]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "main.py", *flags, "--seed", run.name, "--run-dir", str(run)],
+                cwd=ROOT, env=env, stdout=subprocess.DEVNULL,
+            )
+            for run in runs
+        ]  # fmt: skip
+        codes = [process.wait() for process in processes]
+        assert not any(codes), f"exit codes {codes}"
+        return statistics.median(seconds for run in runs for seconds in run_seconds(run))
+
+
+def run_seconds(run: Path) -> list[float]:
+    """Return the seconds of a run's updates, without the first and the last."""
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["time/total"] for line in lines[1:-1]]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What a process of main.py needs before it runs: quiet signals, an output that can end, threads.
+
+main.py imports this first, so it imports nothing that takes long. From then on Ctrl-C ends the
+program at once; `set_up` lets it raise KeyboardInterrupt, and later `ppo.run.stop` listens to it.
+"""
+
+import atexit
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+SMALL = 10**8  # bytes of weights: about 50 million parameters in bfloat16
+THREADS = "OMP_NUM_THREADS"
+
+
+def end_at_once(number: int, frame) -> None:
+    os.write(2, b"main.py: interrupted\n")
+    os._exit(130)  # an exception inside of an import may be caught, or crash a library
+
+
+if Path(sys.argv[0]).name == "main.py" and (
+    signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it is not if nohup ignores it
+):
+    signal.signal(signal.SIGINT, end_at_once)
+
+
+def set_up() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt, modules beside the user be found, and neither a character
+    nor a lost reader of the output be an error."""
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a name's characters
+    sys.path.append(os.getcwd())  # `--env-name my_env:MyEnv-v0` finds my_env.py beside the user
+    atexit.register(output_is_lost)
+
+
+def output_is_lost() -> bool:
+    """Return whether the reader of the standard output has left (`| head -1`).
+
+    If so, what is still to be printed goes nowhere, so that it raises no further errors.
+    """
+    poll = select.poll()
+    poll.register(1, 0)  # errors are reported without being asked for
+    lost = any(events & select.POLLERR for _, events in poll.poll(0))
+    if lost:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return lost
+
+
+def choose_threads(model: str) -> None:
+    """Give this process and its workers one thread, if `model` is the directory of a small model.
+
+    A second thread saves little in matrices so small. Where other processes compute as well, the
+    threads of each wait for one another, and the run takes several times as long. OMP_NUM_THREADS,
+    if it is set, is the choice of the user or of the launcher.
+    """
+    size = 0
+    with suppress(OSError, ValueError):  # whatever is wrong is told when the model is loaded
+        size = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
+    if THREADS in os.environ or not 0 < size < SMALL:
+        return
+    import torch
+
+    os.environ[THREADS] = "1"  # for workers, and for libraries that are loaded later
+    torch.set_num_threads(1)
