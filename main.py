@@ -102,7 +102,7 @@ def main(args) -> int:
                 figures = warm_up_critic(agent, batches, estimator, stop)
             if stop.asked:
                 return logger.goodbye(stop, saved=False)
-            logger.warmup(figures | engine.stats() | timer.lap())
+            logger.warmup(figures | engine.stats() | timer.lap(), envs)
             engine.push_weights(actor_critic)  # the actor is unchanged: this wakes the engine
 
         for update in count(start):
@@ -127,11 +127,11 @@ def main(args) -> int:
             with timer("update"):
                 agent.schedule_lr(update / args.num_updates)
                 figures = agent.update(rollouts)
-            logger.check_finite(update, rollouts, agent)
+            logger.check_finite(update + 1, rollouts, agent)
             figures |= engine.stats() | {"kl/coef": kl.coef}
             with timer("push"):
                 engine.push_weights(actor_critic)
-            logger.write(update, rollouts, envs, figures | timer.lap())
+            logger.write(update + 1, rollouts, envs, figures | timer.lap())
             kl.update(rollouts.mean_kl(), args.n_env * args.e_len)
             rollouts.after_update()
 
@@ -139,7 +139,7 @@ def main(args) -> int:
 
 
 def evaluation_due(args, update: int, last: bool) -> bool:
-    """Whether the policy is evaluated before update number `update` (last: none follows)."""
+    """Whether the policy is evaluated after `update` updates (last: no update follows)."""
     if args.eval_only or not args.eval_interval:
         return args.eval_only
     return last or update % args.eval_interval == 0 and not (update == 0 and args.skip_first_eval)

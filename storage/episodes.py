@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 
 
 @dataclass
@@ -30,16 +31,15 @@ class Episodes:
             self.finished.append(episode)
             self.running[n] = Episode(n)
 
-    def means(self) -> dict[str, float | None]:
-        """Return means over finished episodes, the environment's own figures among them.
-        Success, return and episode_len are None before the first episode has ended."""
+    def means(self, fewest: int = 1) -> dict[str, float | None]:
+        """Return means over finished episodes, the environment's own figures among them. They are
+        None while fewer than `fewest` have finished."""
         done = self.finished
-        names = sorted({name for episode in done for name in episode.metrics})
-        return {
-            "success": _mean([episode.success for episode in done]),
-            "return": _mean([episode.ret for episode in done]),
-            "episode_len": _mean([episode.length for episode in done]),
-        } | {name: _mean([episode.metrics.get(name, 0.0) for episode in done]) for name in names}
+        figures = {"success": [e.success for e in done], "return": [e.ret for e in done]}
+        figures["episode_len"] = [e.length for e in done]
+        for name in sorted({name for e in done for name in e.metrics}):
+            figures[name] = [e.metrics.get(name, 0.0) for e in done]
+        return {k: fmean(v) if len(v) >= fewest else None for k, v in figures.items()}
 
     def state_dict(self) -> dict[str, list[dict]]:
         return {kind: [asdict(e) for e in getattr(self, kind)] for kind in ("running", "finished")}
@@ -48,7 +48,3 @@ class Episodes:
         self.running = [Episode(**episode) for episode in state["running"]]
         self.finished.clear()
         self.finished.extend(Episode(**episode) for episode in state["finished"])
-
-
-def _mean(values: list) -> float | None:
-    return sum(values) / len(values) if values else None

@@ -1,22 +1,30 @@
 """The figures of a scored `RolloutStorage`: rollout/*, engine/* and kl/* of metrics.jsonl."""
 
+from statistics import fmean
+
 import torch
 from torch import Tensor
 
+FEWEST = 20  # ended episodes that a mean over episodes needs
+
 
 def batch_figures(rollouts) -> dict[str, float | None]:
-    """Return all figures as "group/name"; episodes give means over the last 100 that ended."""
+    """Return all figures as "group/name". Episodes give means over the last 100 that ended.
+
+    With fewer than FEWEST of them (rollout/episodes counts them) these means are None. Short ones
+    end first, often by success, so such means would flatter; rollout/reward is always there.
+    """
     responses = [response for turn in rollouts.responses for response in turn]
     steps = [step for turn in rollouts.steps for step in turn]
-    ended = {f"rollout/{name}": mean for name, mean in rollouts.episodes.means().items()}
-    return ended | {
-        "rollout/valid_action": _share([step.valid for step in steps]),
-        "rollout/reward": sum(step.reward for step in steps) / len(steps),
-        "rollout/response_tokens": rollouts.response_mask.sum().item() / len(steps),
-        "rollout/truncated_responses": _share([response.truncated for response in responses]),
-        "rollout/prompt_overflow": _share([response.prompt.overflow for response in responses]),
-        "rollout/prompt_shortened": _share([response.prompt.shortened for response in responses]),
-        "rollout/prompt_tokens": sum(len(r.prompt.ids) for r in responses) / len(steps),
+    return {f"rollout/{k}": mean for k, mean in rollouts.episodes.means(FEWEST).items()} | {
+        "rollout/episodes": len(rollouts.episodes.finished),
+        "rollout/valid_action": fmean(step.valid for step in steps),
+        "rollout/reward": fmean(step.reward for step in steps),
+        "rollout/response_tokens": fmean(len(response.ids) for response in responses),
+        "rollout/truncated_responses": fmean(response.truncated for response in responses),
+        "rollout/prompt_overflow": fmean(response.prompt.overflow for response in responses),
+        "rollout/prompt_shortened": fmean(response.prompt.shortened for response in responses),
+        "rollout/prompt_tokens": fmean(len(response.prompt.ids) for response in responses),
         **_engine_gap(rollouts),
         **_kl_figures(rollouts, responses, steps),
     }
@@ -53,10 +61,6 @@ def _action_mask(rollouts, responses, steps) -> Tensor:
     turns = zip(responses, steps, strict=True)
     starts = torch.tensor([r.action_token(step.action_at) for r, step in turns]).view(E, N, 1)
     return (torch.arange(T) >= starts).to(rollouts.logps.device)
-
-
-def _share(flags: list[bool]) -> float:
-    return sum(flags) / len(flags)
 
 
 def _mean(tensor: Tensor) -> float | None:

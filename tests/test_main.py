@@ -82,7 +82,9 @@ def test_it_says_what_it_does(program):
     run, said = program
     assert said.startswith("toy, ") and str(run) in said.splitlines()[0]
     assert "  defaults of the embedded models: the hidden size is 32" in said.splitlines()[2]
-    for piece in ("update    1/2", "update    2/2", "eval after 0 updates", "eval after 2 updates"):
+    # each of 4 environments has ended one episode: too few for a mean
+    for piece in ("update    1/2  success -  return -  length -  (4 episodes)  valid 0.00  ",
+                  "update    2/2", "eval after 0 updates", "eval after 2 updates"):  # fmt: skip
         assert sum(line.startswith(piece) for line in said.splitlines()) == 1, said
     assert said.splitlines()[-1] == f"trained model: {run / 'model'}"
 
@@ -110,7 +112,7 @@ def test_args_json(run):
 def test_metrics_jsonl(run):
     first, second = lines(run / "metrics.jsonl")
     assert first.keys() == second.keys() >= set(KEYS.split())
-    assert [first["update"], second["update"]] == [0, 1]
+    assert [first["update"], second["update"]] == [1, 2]
     # 4 environments x 2 turns per update; the 8 turns of the warm-up do not count
     assert [first["turns"], second["turns"]] == [8, 16]
     for name, value in (first | second).items():
@@ -124,7 +126,8 @@ def test_metrics_jsonl(run):
     assert abs(second["kl/ref"]) > 1e-4
     assert second["engine/logp_gap_mean"] < 1e-5
     assert first["rollout/valid_action"] == 0.0  # random letters
-    assert first["rollout/return"] == pytest.approx(-0.4)  # four penalties
+    assert first["rollout/episodes"] == 4 and first["rollout/return"] is None
+    assert first["rollout/reward"] == pytest.approx(-0.1)  # a penalty each turn
     assert first["time/total"] >= first["time/collect"] + first["time/score"] + first["time/update"]
 
 
@@ -149,8 +152,8 @@ def test_trajectories_jsonl(run):
     turns = lines(run / "trajectories.jsonl")
     # two environments, two updates of two turns; the turn counts on
     where = [(turn["update"], turn["env"], turn["turn"]) for turn in turns]
-    assert where == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1),
-                     (1, 0, 2), (1, 0, 3), (1, 1, 2), (1, 1, 3)]  # fmt: skip
+    assert where == [(1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1),
+                     (2, 0, 2), (2, 0, 3), (2, 1, 2), (2, 1, 3)]  # fmt: skip
     for turn in turns:
         lengths = {len(turn[name]) for name in ("tokens", "logps", "values", "advantages", "kl")}
         assert len(lengths) == 1 and 1 <= lengths.pop() <= 8
@@ -158,7 +161,7 @@ def test_trajectories_jsonl(run):
         assert turn["prompt"].endswith("assistant: ") and "The colour is" in turn["prompt"]
         assert (turn["action"], turn["valid"], turn["reward"]) == ("pass", False, -0.1)
         assert turn["response_truncated"] == (turn["tokens"][-1] != "<end>")
-    # the warm-up had turns 1 and 2 of each episode, update 0 has 3 and 4: the last one terminates
+    # the warm-up had turns 1 and 2 of each episode, update 1 has 3 and 4: the last one terminates
     assert [turn["terminated"] for turn in turns[:4]] == [False, True, False, True]
     assert [(turn["episode"], turn["step"]) for turn in turns[:6]] == [
         (0, 3), (0, 4), (0, 3), (0, 4), (1, 1), (1, 2)]  # fmt: skip
@@ -176,11 +179,13 @@ def test_trajectories_jsonl(run):
 def test_tensorboard_has_the_same_numbers(run):
     board = EventAccumulator(str(run)).Reload()
     for record in lines(run / "metrics.jsonl"):
-        for name in ("ppo/value_loss", "rollout/return", "kl/ref"):
+        for name in ("ppo/value_loss", "rollout/episodes", "kl/ref"):
             logged = {event.step: event.value for event in board.Scalars(name)}
             assert logged[record["update"]] == pytest.approx(record[name], rel=1e-6)
     assert {event.step for event in board.Scalars("eval/success")} == {0, 2}
-    assert "kl/ref_action" not in board.Tags()["scalars"]  # null: nothing was ever an action
+    tags = board.Tags()["scalars"]
+    assert "kl/ref_action" not in tags  # null: nothing was ever an action
+    assert "rollout/success" not in tags  # null: four episodes are too few
 
 
 def test_the_model_loads_with_plain_transformers(run, model_dir):
@@ -284,7 +289,7 @@ def test_babyai_with_a_worker_process(model_dir, tmp_path):
     run = train(tmp_path / "run", model, flags)
     (record,) = lines(run / "metrics.jsonl")
     assert record.keys() >= set(KEYS.split())
-    assert record["rollout/episode_len"] <= 2
+    assert record["rollout/episodes"] == 2
     turns = lines(run / "trajectories.jsonl")
     # the default action of an invalid response is a step forward
     assert {turn["action"] for turn in turns if not turn["valid"]} <= {"go forward"}

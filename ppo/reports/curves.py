@@ -115,8 +115,9 @@ $runs
 $differences
 <ul>$notes</ul>
 <p>A line is the mean over the runs of a colour, and its band is one standard deviation over them.
-Training success and return are means over the last 100 episodes. Evaluations play the same episodes
-in every run.</p>
+It is drawn where at least one of them has the figure. Training success and return are means over
+the last 100 episodes that ended, and gaps while fewer than 20 have. Evaluations play the same
+episodes in every run.</p>
 <div class="charts">
 $images
 </div>

@@ -8,9 +8,13 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 
 
-def open_board(run: Path, first: int) -> SummaryWriter:
-    """Return the writer of a run that begins with update `first`; it is closed with the process."""
-    board = SummaryWriter(run, purge_step=first or None)  # a resumed run writes these updates again
+def open_board(run: Path, purge: int | None) -> SummaryWriter:
+    """Return the writer of a run's events; it is closed with the process.
+
+    purge: the step from which on TensorBoard forgets what earlier processes wrote; None: it keeps
+        everything
+    """
+    board = SummaryWriter(run, purge_step=purge)
     atexit.register(close_board, board)
     threading.excepthook = without_boards(threading.excepthook)
     return board

@@ -33,8 +33,8 @@ KEEPS = ("update", "logs", "envs")  # of a checkpoint, to the end of the run: th
 
 
 class Checkpoints:
-    """The checkpoints of one run: `restore` loads the newest, `mark` notes the state before an
-    update, `save` writes what was marked.
+    """The checkpoints of one run: `restore` loads the newest, `mark` notes the state between two
+    updates, `save` writes what was marked.
 
     state: update, sizes of the logs and places of the environments in the checkpoint that the run
         goes on from; None where it begins at 0
@@ -59,7 +59,7 @@ class Checkpoints:
         return done
 
     def restore(self, tokenizer, **parts) -> int:
-        """Put the newest state into `parts` (name -> object); returns the update that comes next.
+        """Put the newest state into `parts` (name -> object); returns how many updates made it.
 
         Nothing else refers to the whole state afterwards, so its memory is free again.
         ValueError: the run has lost its checkpoints, or the state does not fit
@@ -69,12 +69,12 @@ class Checkpoints:
             return 0
         state = self._load()
         if state is None:
-            print(f"{self.run} has no checkpoint yet: it begins at update 0")
+            print(f"{self.run} has no checkpoint yet: it begins again")
             return 0
         update = restore(self.run, state, parts)
         self.state = {name: state[name] for name in KEEPS}
         if not self.args.eval_only:
-            print(f"{self.run} goes on from update {update} of {self.args.num_updates}")
+            print(f"{self.run} goes on after update {update} of {self.args.num_updates}")
         return update
 
     def _load(self) -> dict | None:
@@ -110,7 +110,7 @@ class Checkpoints:
         return [envs[i] for i in mine]
 
     def mark(self, update: int, envs) -> None:
-        """Note the state before update `update`; nothing is written."""
+        """Note the state after `update` updates; nothing is written."""
         self.marked = snapshot(self.run, update, self.parts | {"envs": envs})
 
     def due(self, last: bool) -> bool:
@@ -141,7 +141,7 @@ def is_finished(run: Path, args) -> bool:
 
 
 def snapshot(run: Path, update: int, parts: dict) -> dict:
-    """The state before update `update`. Tensors are not copied: save it before they change.
+    """The state after `update` updates. Tensors are not copied: save it before they change.
 
     parts: name -> object whose state_dict() holds tensors, numbers, texts and containers of them
     """
@@ -192,7 +192,7 @@ def write_state(folder: Path, state: dict, agent, ranks: Ranks) -> None:
 
 
 def restore(run: Path, state: dict, parts: dict) -> int:
-    """Put a snapshot into the parts; returns the update that comes next.
+    """Put a snapshot into the parts; returns how many updates made it.
 
     ValueError: the snapshot belongs to other parts
     """

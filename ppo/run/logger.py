@@ -1,7 +1,8 @@
 """What a run tells: metrics.jsonl, eval.jsonl, warmup.jsonl, TensorBoard, lines and a progress bar.
 
-Metrics are one flat dict of floats named "group/name". A figure that does not exist (no episode has
-ended yet, say) is None: null in the JSON, and absent from TensorBoard.
+Metrics are one flat dict of floats named "group/name". A figure that does not exist (too few
+episodes have ended, say) is None: null in the JSON, and absent from TensorBoard. Updates count from
+1: `update` is in every file the number of updates made when the line was written.
 """
 
 import json
@@ -9,7 +10,7 @@ import math
 import signal
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tqdm import tqdm
@@ -22,6 +23,8 @@ from ppo.run.turns import write_rows, write_turns
 from storage.figures import batch_figures
 from storage.ranks import ALONE, Ranks
 
+# File -> which of its metrics TensorBoard shows: those whose names begin so.
+BOARD = {"metrics.jsonl": "", "warmup.jsonl": "warmup/", "eval.jsonl": "eval/"}
 MAX_SKIPPED_STEPS = 10  # optimizer steps without finite numbers that a run survives
 HEADER = (
     "n_env e_len num_updates minibatch ppo_epoch lr critic_lr critic_layers w_epoch w_iter "
@@ -32,18 +35,21 @@ HEADER = (
 class Logger:
     """Writes the files and lines of a run. Only rank 0 writes; the times are its own.
 
-    first: the update that this process begins with, for the progress bar
+    made: updates that a resumed run has made before
     """
 
-    def __init__(self, args, run_dir: Path, first: int, tokenizer, ranks: Ranks = ALONE):
+    def __init__(self, args, run_dir: Path, made: int, tokenizer, ranks: Ranks = ALONE):
         self.args, self.tokenizer = args, tokenizer
         self.run_dir, self.ranks = run_dir, ranks
         self.leads = ranks.rank == 0
         if self.leads:
-            self.board = open_board(run_dir, first)
+            again = args.resume and not args.eval_only  # these updates are made a second time
+            self.board = open_board(run_dir, made if again else None)
+            if again:
+                self._put_back(made)
         quiet = not (self.leads and sys.stderr.isatty())
         self.bar = tqdm(
-            total=args.num_updates, initial=first, unit="update", disable=quiet, leave=False
+            total=args.num_updates, initial=made, unit="update", disable=quiet, leave=False
         )
 
     # ---- lines ------------------------------------------------------------------------------
@@ -83,46 +89,46 @@ class Logger:
 
     # ---- phases of the run ------------------------------------------------------------------
 
-    def warmup(self, metrics: dict[str, float]) -> None:
-        self._record("warmup.jsonl", 0, metrics, "warmup/")
-        explained = metrics.get("warmup/explained_variance_held_out", float("nan"))
+    def warmup(self, metrics: dict[str, float], envs) -> None:
+        metrics["warmup/env_faults"] = self._faults(0, envs)
+        self._record("warmup.jsonl", 0, metrics)
+        explained = shown(metrics, "warmup/explained_variance_held_out")
         self.say(
-            f"critic warm-up: held-out explained variance {explained:.2f}  "
+            f"critic warm-up: held-out explained variance {explained}  "
             f"({metrics['time/total']:.0f} s)"
         )
 
     def write(self, update: int, rollouts, envs, figures: dict[str, float | None]) -> None:
-        """Record one training update: its metrics, and the turns of the first environments."""
+        """Record update number `update`: its metrics, and the turns of the first environments."""
         metrics = batch_figures(rollouts) | figures
         metrics["rollout/env_faults"] = self._faults(update, envs)
-        metrics["turns"] = (update + 1) * rollouts.e_len * rollouts.n_env
+        metrics["turns"] = update * rollouts.e_len * rollouts.n_env
         self._record("metrics.jsonl", update, metrics)
         if self.leads:
             write_turns(self.run_dir, update, rollouts, self.tokenizer, self.args.log_envs)
         self.bar.update()
-
-        def shown(name: str, form: str = ".2f") -> str:
-            return format(metrics[name], form) if metrics.get(name) is not None else "-"
-
         self.say(
-            f"update {update + 1:4d}/{self.bar.total}  "
-            f"success {shown('rollout/success')}  return {shown('rollout/return')}  "
-            f"length {shown('rollout/episode_len', '.0f')}  "
-            f"valid {shown('rollout/valid_action')}  "
-            f"kl {shown('kl/ref', '.4f')}  ev {shown('ppo/explained_variance')}  "
-            f"grad {shown('ppo/grad_norm')}  {shown('time/total', '.1f')} s"
+            f"update {update:4d}/{self.bar.total}  "
+            f"success {shown(metrics, 'rollout/success')}  "
+            f"return {shown(metrics, 'rollout/return')}  "
+            f"length {shown(metrics, 'rollout/episode_len', '.0f')}  "
+            f"({metrics['rollout/episodes']} episodes)  "
+            f"valid {shown(metrics, 'rollout/valid_action')}  "
+            f"kl {shown(metrics, 'kl/ref', '.4f')}  ev {shown(metrics, 'ppo/explained_variance')}  "
+            f"grad {shown(metrics, 'ppo/grad_norm')}  {shown(metrics, 'time/total', '.1f')} s"
         )
 
     def evaluation(self, update: int, summary: dict[str, float], envs) -> None:
         """Record an evaluation of the policy after `update` updates."""
-        self._faults(update, envs)
-        self._record("eval.jsonl", update, summary, "eval/")
+        faults = self._faults(update, envs)
+        self._record("eval.jsonl", update, summary | {"eval/env_faults": faults})
         self.say(
             f"eval after {update} updates: success {summary['eval/success']:.3f} "
             f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
             f"return {summary['eval/return']:.3f} +- {summary['eval/return_stderr']:.3f}  "
             f"length {summary['eval/episode_len']:.1f}  ({summary['eval/episodes']} episodes, "
-            f"{summary['time/eval']:.0f} s)"
+            + f"{faults} of them lost to faults, " * (faults > 0)
+            + f"{summary['time/eval']:.0f} s)"
         )
 
     def check_finite(self, update: int, rollouts, agent) -> None:
@@ -150,15 +156,33 @@ class Logger:
             append(self.run_dir / "faults.jsonl", json.dumps({"update": update} | fault) + "\n")
         return len(faults)
 
-    def _record(self, file: str, update: int, metrics: dict, board_group: str = "") -> None:
-        """Append a line to `file`; TensorBoard gets the metrics whose names begin so."""
+    def _record(self, file: str, update: int, metrics: dict) -> None:
+        """Append a line to one of the files of BOARD, and show it there."""
         if not self.leads:
             return
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
         append(self.run_dir / file, json.dumps({"update": update} | finite) + "\n")
-        for name, value in finite.items():
-            if value is not None and name.startswith(board_group):
+        self._show(file, update, finite)
+
+    def _show(self, file: str, update: int, metrics: dict) -> None:
+        for name, value in metrics.items():
+            if value is not None and name.startswith(BOARD[file]):
                 self.board.add_scalar(name, value, update)
+
+    def _put_back(self, made: int) -> None:
+        """Show what the checkpoint knows of step `made`. TensorBoard had to forget this step, for
+        the evaluation after `made` updates is played again."""
+        for path in (self.run_dir / file for file in BOARD):
+            for line in path.read_text().splitlines() if path.exists() else ():
+                with suppress(ValueError):  # a line that was filled in is empty
+                    record = json.loads(line)
+                    if record.pop("update") == made:
+                        self._show(path.name, made, record)
+
+
+def shown(metrics: dict[str, float | None], name: str, form: str = ".2f") -> str:
+    """The text of a figure, "-" where it does not exist."""
+    return format(metrics[name], form) if metrics.get(name) is not None else "-"
 
 
 class Timer:

@@ -12,7 +12,10 @@ from ppo.run.files import append
 
 
 def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None:
-    """Append the turns of environments 0 .. n_env - 1 of a batch whose advantages are known."""
+    """Append the turns of environments 0 .. n_env - 1 of a batch whose advantages are known.
+
+    update: number of the update that the batch is for, from 1
+    """
     logged, N = min(n_env, rollouts.n_env), rollouts.n_env
     rows = [t * N + n for n in range(logged) for t in range(rollouts.e_len)]
     write_rows(run / "trajectories.jsonl", update, rollouts, tokenizer, rows)
@@ -22,7 +25,7 @@ def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) ->
     """Append the turns of `rows` to a file; row t * N + n is turn t of environment n."""
     lines = []
     for t, n in (divmod(row, rollouts.n_env) for row in rows):
-        turn = update * rollouts.e_len + t
+        turn = (update - 1) * rollouts.e_len + t
         record = {"update": update, "env": n, "turn": turn} | _turn(rollouts, tokenizer, t, n)
         lines.append(json.dumps(record) + "\n")
     append(path, "".join(lines))

@@ -311,7 +311,8 @@ def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action)
         assert metrics[name] == expected, name
 
 
-def test_success_is_that_of_finished_episodes():
+def test_success_is_that_of_finished_episodes(monkeypatch):
+    monkeypatch.setattr("storage.figures.FEWEST", 3)
     rollouts = RolloutStorage(4, 2, 10**6)
     assert rollouts.episodes.means()["success"] is None  # none has ended
     turn = lambda n, **step: play(rollouts, n, answer([1], [2]), **step)
@@ -330,13 +331,33 @@ def test_success_is_that_of_finished_episodes():
         rollouts.finish(n, FakePrompt([1]))
     rollouts.join()
     metrics = batch_figures(scored(rollouts))
+    assert metrics["rollout/episodes"] == 3
     assert metrics["rollout/success"] == pytest.approx(1 / 3)
     assert metrics["rollout/return"] == pytest.approx((0.9 + 0.5 + 0.6) / 3)
     assert metrics["rollout/episode_len"] == pytest.approx((2 + 1 + 3) / 3)
     assert metrics["rollout/right"] == pytest.approx(0.5 / 3)  # 0 where an episode has no figure
 
 
-def test_an_episode_goes_on_from_batch_to_batch():
+@pytest.mark.parametrize(("ended", "success"), [(0, None), (19, None), (20, 1.0), (21, 1.0)])
+def test_a_mean_over_few_episodes_is_not_shown(ended, success):
+    """Of 25 environments those end first that succeed at once; the others are still under way."""
+    rollouts = RolloutStorage(1, 25, 10**6)
+    for n in range(25):
+        won = dict(reward=1.0, terminated=True, success=True, metrics={"right": 1.0})
+        play(rollouts, n, answer([1], [2]), **(won if n < ended else {}))
+        rollouts.finish(n, FakePrompt([1]))
+    rollouts.join()
+    metrics = batch_figures(scored(rollouts))
+    assert metrics["rollout/episodes"] == ended
+    length = success and 1
+    assert [metrics[f"rollout/{name}"] for name in ("success", "return", "episode_len")] == [
+        success, success, length]  # fmt: skip
+    assert metrics.get("rollout/right") == success
+    assert metrics["rollout/reward"] == ended / 25  # per turn, whatever has ended
+
+
+def test_an_episode_goes_on_from_batch_to_batch(monkeypatch):
+    monkeypatch.setattr("storage.figures.FEWEST", 1)
     rollouts = RolloutStorage(1, 1, 10**6)
     for reward, terminated in ((0.5, False), (0.25, True)):
         play(rollouts, 0, answer([1], [2]), reward=reward, terminated=terminated, success=True)

@@ -135,7 +135,7 @@ def test_without_a_checkpoint_it_begins_again(copied, toy_run, capsys):
     (copied / "metrics.jsonl").write_text("")
     assert checkpoints(copied) == []
     assert resume(copied) == 0
-    assert f"{copied} has no checkpoint yet: it begins at update 0" in capsys.readouterr().out
+    assert f"{copied} has no checkpoint yet: it begins again" in capsys.readouterr().out
     assert outcome(copied) == outcome(toy_run)
 
 
@@ -154,7 +154,7 @@ def test_a_run_that_lost_its_checkpoints_is_refused(left, flags, copied):
 def test_a_resumed_run_says_where_it_goes_on(copied, capsys):
     forget_since(copied, 3)
     assert resume(copied) == 0
-    assert f"{copied} goes on from update 3 of 4" in capsys.readouterr().out
+    assert f"{copied} goes on after update 3 of 4" in capsys.readouterr().out
 
 
 def test_a_finished_run_is_left_as_it_is(copied, capsys, monkeypatch):
@@ -187,7 +187,7 @@ def test_a_finished_run_can_be_made_longer(copied, toy_run):
     assert resume(copied, "--num-updates 5 --override") == 0
     longer, short = outcome(copied), outcome(toy_run)
     assert longer["metrics.jsonl"][:4] == short["metrics.jsonl"]
-    assert [record["update"] for record in longer["metrics.jsonl"]] == [0, 1, 2, 3, 4]
+    assert [record["update"] for record in longer["metrics.jsonl"]] == [1, 2, 3, 4, 5]
     assert json.loads((copied / "args.json").read_text())["args"]["num_updates"] == 5
 
 
@@ -400,7 +400,7 @@ def test_a_log_that_was_shortened_or_deleted_is_named(name, harm, copied):
     subprocess.run(["bash", "-c", str(refused.value).removeprefix(said)], check=True)
     assert resume(copied) == 0
     (run,) = read_runs([copied], [])
-    assert run.metrics[-1]["update"] == 3 and run.evals[-1]["update"] == 4
+    assert run.metrics[-1]["update"] == 4 and run.evals[-1]["update"] == 4
 
 
 # ---- numbers that break down ------------------------------------------------------------------
@@ -420,7 +420,7 @@ def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
     assert "2 optimizer steps had a loss or gradient that is not finite" in err
     assert err.count("\n") == 1 and out.count("optimizer step skipped") == 2
     turns = [json.loads(line) for line in (run / "non_finite.jsonl").read_text().splitlines()]
-    assert [turn["update"] for turn in turns] == [1] * 4
+    assert [turn["update"] for turn in turns] == [2] * 4
     assert len(json.loads((run / "metrics.jsonl").read_text())) > 0  # of the first update alone
     started = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
     state = load_checkpoint(run)["agent"]["stepper"]["actor_critic"]

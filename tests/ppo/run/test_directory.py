@@ -186,7 +186,7 @@ def test_resume_auto_starts_goes_on_and_ends(model_dir, tmp_path, capsys):
     for path in (run / "checkpoints" / "update-000002", run / "model"):
         shutil.rmtree(path)
     assert program(*command) == 0  # a run is there that was interrupted
-    assert f"{run} goes on from update 1 of 2" in capsys.readouterr().out
+    assert f"{run} goes on after update 1 of 2" in capsys.readouterr().out
     assert (run / "metrics.jsonl").read_text().splitlines()[0] == whole[0]
     before = contents(run)
     assert program(*command) == 0  # it is finished
@@ -397,7 +397,7 @@ BOARD = """
 import resource, signal, sys, time
 from pathlib import Path
 from ppo.run.board import open_board
-board = open_board(Path(sys.argv[1]), 0)
+board = open_board(Path(sys.argv[1]), None)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
