@@ -1,8 +1,5 @@
 """`--dry-run-memory`: does a run fit? A table of bytes per rank, and advice where it does not.
-It reads only the model's config.json; the formulas are in `ppo.fit.estimate`.
-
-    WORLD_SIZE=8 python main.py --zero-stage 3 --dry-run-memory    # what each of 8 ranks would need
-"""
+It reads only the model's config.json; the formulas are in `ppo.fit.estimate`."""
 
 import importlib.util
 import os
@@ -68,8 +65,8 @@ def table(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:
         cells = (f"{size / 1e9:.2f}" if size else "-" for size in sizes)
         lines.append(f"{term:14s}" + "".join(f"{cell:>10s}" for cell in cells))
     peak, host = needs(shape, setting)
-    device = "GPU" if setting.cuda else "CPU"
-    lines.append(f"peak {peak / 1e9:.2f} GB; the {device} has {there[0] / 1e9:.2f} GB per rank")
+    where = f"the {'GPU' if setting.cuda else 'CPU'} has {there[0] / 1e9:.2f} GB per rank"
+    lines.append(f"peak {peak / 1e9:.2f} GB; {where}")
     if host:
         lines.append(f"on the host {host / 1e9:.2f} GB; it has {there[1] / 1e9:.2f} GB per rank")
     return "\n".join(lines)
@@ -79,12 +76,10 @@ def advice(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:
     """One line: what is missing, and the single changes that help, the best one first."""
     need = needs(shape, setting)
     place = int(need[0] <= there[0])  # 0: the device is too small, 1: the host is
-    better = []
-    for words, change in changes(setting).items():
-        new = needs(shape, replace(setting, **change))
-        if new[place] < 0.98 * need[place]:
-            better.append((new[place], words, " (fits)" * fits(new, there)))
-    helps = ", ".join(f"{words}{fit} {size / 1e9:.1f} GB" for size, words, fit in sorted(better))
+    new = {words: needs(shape, replace(setting, **c)) for words, c in changes(setting).items()}
+    better = sorted((n[place], words) for words, n in new.items() if n[place] < 0.98 * need[place])
+    fit = {words: " (fits)" * fits(new[words], there) for _, words in better}
+    helps = ", ".join(f"{words}{fit[words]} {size / 1e9:.1f} GB" for size, words in better)
     remedy = f"With one change: {helps}" if helps else "Take a smaller model"
     lacks = f"the run needs {need[place] / 1e9:.1f} GB of the {('device', 'host')[place]} per rank"
     return f"{lacks}, which has {there[place] / 1e9:.1f} GB. {remedy}"
@@ -109,4 +104,5 @@ def changes(setting: Setting) -> dict[str, dict]:
         "--dtype bfloat16": dict(itemsize=2),
         "half the --gpu-memory-utilization": dict(vllm_share=setting.vllm_share // 2),
         "half the --n-env": dict(n_env=max(1, setting.n_env // 2)),
+        "half the --w-epoch": dict(w_epoch=setting.w_epoch // 2),
     }

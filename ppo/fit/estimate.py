@@ -1,11 +1,10 @@
 """How many bytes a run needs on each rank, from shapes alone: nothing is loaded or allocated.
 
-A run passes through four MOMENTS again and again; the largest sum of terms is the peak. The tests
-and benchmarks/memory.py compare it with what torch allocates, and it may be 15 % off.
+A run passes through four MOMENTS; the largest sum of terms is the peak, and may be 15 % off. All
+turns have their full length. Tests and benchmarks/memory.py compare it with what is allocated.
 In the formulas D is the hidden size, F the MLP's, Q and K the widths of queries and of keys, V the
 vocabulary, L and k the decoder layers of actor and critic, n the tokens of a micro-batch, and s the
-bytes of a number in the compute dtype. Not counted: CUDA's context and libraries (about 1 GB),
-fragmentation, and the turns of a batch (about 30 bytes per response token).
+bytes of a number in the compute dtype. Not counted: CUDA's context (about 1 GB), fragmentation.
 """
 
 from dataclasses import dataclass
@@ -63,6 +62,8 @@ class Setting:
     prompt_limit: int
     response_limit: int
     n_env: int  # environments of this rank
+    e_len: int = 0  # turns of each environment in a batch
+    w_epoch: int = 0  # batches of the warm-up
     itemsize: int = FP32  # s: 2 for bfloat16
     gradient_checkpointing: bool = False
     ranks: int = 1
@@ -81,7 +82,7 @@ class Setting:
     def on_host(self, term: str) -> bool:
         """Does a term rest in the host's memory? On a CPU that is the device's own memory."""
         moved = {"optimizer": self.offload_optimizer, "reference": self.reference == "host"}
-        return self.cuda and moved.get(term, False)
+        return self.cuda and moved.get(term, term == "batch: lists")
 
     def shard(self, count: int, from_stage: int) -> int:
         """This rank's part of what ZeRO shards from a stage on."""
@@ -90,8 +91,7 @@ class Setting:
 
 def estimate(shape: Shape, setting: Setting) -> dict[str, tuple[int, int, int, int]]:
     """Give term -> bytes on the device of a rank at each of the four MOMENTS."""
-    rows = {term: (size,) * 4 for term, size in states(shape, setting).items()}
-    rows |= {term: (0,) * 4 for term in rows if setting.on_host(term)}
+    rows = {t: (size * (not setting.on_host(t)),) * 4 for t, size in states(shape, setting).items()}
     rows["gradients"] = (0, 0, *rows["gradients"][2:])
     generating = engine(shape, setting)
     awake = setting.engine == "vllm" and not setting.cuda  # vLLM sleeps on a GPU only
@@ -113,10 +113,8 @@ def trained(shape: Shape, setting: Setting) -> int:
     the model. LoRA trains r (in + out) numbers for each matrix of a layer instead of the model:
     q D+Q, k and v D+K, o Q+D, gate and up D+F, down F+D."""
     critic = setting.critic_layers * shape.layer + 2 * shape.hidden + 1
-    if not setting.lora_rank:
-        return critic + shape.model
     sides = 7 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 3 * shape.intermediate
-    return critic + setting.lora_rank * shape.n_layers * sides
+    return critic + (setting.lora_rank * shape.n_layers * sides or shape.model)
 
 
 def states(shape: Shape, setting: Setting) -> dict[str, int]:
@@ -136,17 +134,22 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     # AdamW holds two averages; stages 1 and 2 also a copy of their shard of the parameters;
     # offloading also a buffer for what goes back, the gradients and two temporaries of the step
     numbers = 7 if setting.offload_optimizer else 3 if stage in (1, 2) else 2
+    # each rank holds the turns of all ranks; those of the warm-up stay until the run ends
+    turns = (1 + setting.w_epoch) * setting.ranks * setting.n_env * setting.e_len
+    # in lists an id takes 40 bytes, a log-prob 32, and the text of a token 18
+    lists = 40 * setting.prompt_limit + (40 + 32 + 18) * setting.response_limit
     return {
         "parameters": parameters,
         "gradients": FP32 * gradients,
         "optimizer": numbers * FP32 * setting.shard(count, 1),
         "reference": ceil(reference / (setting.ranks if setting.reference == "sharded" else 1)),
+        "batch: tensors": turns * setting.response_limit * (1 + 8 * FP32),  # a mask, 8 numbers
+        "batch: lists": turns * lists,
     }
 
 
 def engine(shape: Shape, setting: Setting) -> int:
     """vLLM takes its share of a GPU; on a CPU, its weights and a cache for 2 n_env whole turns.
-
     transformers needs most at the end of the turns (their keys and values, those of one layer
     repeated for each query head, and 24 V for the distribution of a token) or while a layer works
     on all prompts (hidden states twice, queries, repeated keys and values, 3 F of the MLP).
@@ -164,10 +167,9 @@ def engine(shape: Shape, setting: Setting) -> int:
 def casts(shape: Shape, setting: Setting) -> int:
     """Autocast computes with bf16 copies of the fp32 matrices of actor, critic and lm_head. LoRA's
     frozen actor is in bf16 already, and stage 3 makes one copy at a time."""
-    if setting.itemsize == FP32 or setting.zero_stage == 3:
-        return 0
+    copies = setting.itemsize < FP32 and setting.zero_stage < 3
     actor = 0 if setting.lora_rank else shape.n_layers * shape.layer + shape.vocab * shape.hidden
-    return 2 * (actor + setting.critic_layers * shape.layer)
+    return copies * 2 * (actor + setting.critic_layers * shape.layer)
 
 
 def kept(shape: Shape, setting: Setting) -> int:
@@ -197,9 +199,11 @@ def activations(shape: Shape, setting: Setting) -> int:
     log_probs = max(20 * e + matrix, 3 * matrix)
     if not setting.gradient_checkpointing:
         return casts(shape, setting) + layers * layer + max(backward, log_probs)
-    # layers keep their inputs until their turn; the casts are gone when the forward pass is over
-    forward = casts(shape, setting) + 12 * e  # three blocks of logits
-    return layers * n * s * shape.hidden + max(forward, layer + backward, log_probs)
+    # layers keep their inputs until their turn; casts are gone after the forward pass (which ends
+    # with three blocks of logits), but a layer that is computed again casts its matrices again
+    copies = casts(shape, setting)
+    again = layer + backward + 2 * shape.layer * (copies > 0)
+    return layers * n * s * shape.hidden + max(copies + 12 * e, again, log_probs)
 
 
 def scoring(shape: Shape, setting: Setting) -> int:

@@ -18,6 +18,7 @@ ACHIEVEMENT = "eval/achievement/"
 COLUMNS = {
     "updates": "{update:.0f}",
     "episodes": "{eval/episodes:.0f}",
+    "faults": "{eval/env_faults:.0f}",
     "success": "{eval/success:.3f} [{eval/success_low:.3f}, {eval/success_high:.3f}]",
     "return": "{eval/return:.3f} +- {eval/return_stderr:.3f}",
     "length": "{eval/episode_len:.1f}",
@@ -56,12 +57,16 @@ def write_eval_table(run_dir: Path) -> None:
 def eval_table(runs: list[Run]) -> str:
     rows = [(run, with_score(e)) for run in runs for e in run.evals]
     names = [name for name in COLUMNS if any(cell_text(name, e) != "-" for _, e in rows)]
+    if not any(e.get("eval/env_faults") for _, e in rows):  # nothing but zeros says nothing
+        names = [name for name in names if name != "faults"]
     table = [["run", "environment", *names]]
     for run, e in rows:
         env = str(run.settings.get("env_name", "-"))
         table.append([run.name, env, *(cell_text(name, e) for name in names)])
     table = [row[len(runs) == 1 :] for row in table]  # one run needs no column of names
     about = "Success with its Wilson 95 % interval, return with its standard error."
+    if "faults" in names:
+        about += " Faults cut episodes short, which then count as failures."
     return "\n".join([markdown_table(table), "", about, *_achievements(rows)])
 
 
@@ -71,7 +76,7 @@ def _achievements(rows: list[tuple[Run, dict]]) -> list[str]:
     if not rows:
         return []
     several = len({run.name for run, _ in rows}) > 1
-    head = [f"{run.name}, " * several + f"after {e['update']:.0f} updates" for run, e in rows]
+    head = [f"{run.name}, " * several + _when(e) for run, e in rows]
     table = [["achievement: share of episodes", *head]]
     for key in rows[0][1]:
         if key.startswith(ACHIEVEMENT):
@@ -79,6 +84,10 @@ def _achievements(rows: list[tuple[Run, dict]]) -> list[str]:
             table.append([key.removeprefix(ACHIEVEMENT), *shares])
     score = "Score: exp of the mean of ln(1 + s) over the achievements, less 1; s in percent."
     return ["", markdown_table(table), "", score]
+
+
+def _when(e: dict) -> str:
+    return f"after {e['update']:.0f} updates, {cell_text('episodes', e)} episodes"
 
 
 def with_score(evaluation: dict) -> dict:

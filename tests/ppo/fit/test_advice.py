@@ -27,7 +27,8 @@ ONE_LAYER = Qwen2Config(
     hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
     intermediate_size=8,
 )  # fmt: skip
-TERMS = "parameters gradients optimizer reference engine activations".split() + ["AdamW buffers"]
+TERMS = "parameters gradients optimizer reference".split() + ["batch: tensors", "batch: lists"]
+TERMS += ["engine", "activations", "AdamW buffers"]
 HERE = 80 * 10**9, 500 * 10**9
 
 
@@ -50,8 +51,8 @@ def test_a_run_that_fits_is_a_table_and_nothing_else(here, capsys):
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].split() == ["GB", "per", "rank", "generate", "score", "backward", "step"]
-    assert [line[:14].strip() for line in lines[1:9]] == [*TERMS, "total"]
-    assert lines[9].startswith("peak 0.") and "the CPU has" in lines[9]
+    assert [line[:14].strip() for line in lines[1:11]] == [*TERMS, "total"]
+    assert lines[11].startswith("peak 0.") and "the CPU has" in lines[11]
     assert not err and sorted(here.rglob("*")) == before
 
 
@@ -159,6 +160,21 @@ def test_the_host_may_be_what_is_too_small():
     line = dry_run.advice(QWEN, setting, (10**12, 10**11))
     assert line.startswith("the run needs 2") and "of the host per rank, which has 100.0 GB" in line
     assert "no --offload-optimizer" in line and "--lora-rank 16" in line
+
+
+def test_the_batches_of_the_warm_up_may_be_too_large_for_the_host():
+    # Crafter: 128 x 16 turns and 20 times as many of 4096 + 512 tokens, in each rank's lists
+    batch = dict(n_env=128, e_len=16, prompt_limit=4096, token_budget=4608)
+    cold, warm = replace(GPU, **batch), replace(GPU, w_epoch=20, **batch)
+    lists = 2048 * (40 * 4096 + 90 * 512)
+    assert dry_run.needs(QWEN, cold)[1] == lists and dry_run.needs(QWEN, warm)[1] == 21 * lists
+    line = dry_run.advice(QWEN, warm, (10**12, 8 * 10**9))
+    assert line.startswith("the run needs 9.0 GB of the host per rank, which has 8.0 GB. With one")
+    assert "half the --w-epoch (fits) 4.7 GB" in line and "half the --n-env (fits) 4.5 GB" in line
+    assert "half the --w-epoch" not in dry_run.advice(QWEN, cold, (10**12, 10**6))
+    # eight ranks of 16 environments hold as much, each of them
+    ranks = replace(warm, ranks=8, n_env=16)
+    assert dry_run.needs(QWEN, ranks)[1] == 21 * lists
 
 
 def test_a_model_that_is_too_large_anyway():

@@ -47,7 +47,19 @@ def test_achievements_have_a_table_of_their_own(tmp_path, capsys):
     # (101 x 51)^.5 - 1 = 70.77
     assert "| c | crafter | 0 | 16 |" in said and "| 1.50 | 70.77 | 0.5 |" in said
     assert "| b | a\\|b | 0 | 16 |" in said and "| - | - | 0.5 |" in said
+    assert "| achievement: share of episodes | after 0 updates, 16 episodes |" in said
     assert "| eat | 1.000 |" in said and "| nap | 0.500 |" in said
+
+
+def test_faults_are_shown_where_there_were_any(tmp_path):
+    whole, hurt = FULL | {"eval/env_faults": 0}, FULL | {"eval/env_faults": 3, "update": 2}
+    for name, evals, shown in (("a", [whole], False), ("b", [whole, hurt, FULL], True)):
+        run = write_run(tmp_path / name, evals=evals)
+        write_eval_table(run)
+        text = (run / "eval.md").read_text()
+        assert ("faults" in text) == ("count as failures" in text) == shown
+    rows = [line.split(" | ")[3] for line in text.splitlines() if line.startswith("| toy")]
+    assert rows == ["0", "3", "-"]
 
 
 def test_what_is_no_run_is_one_line_and_code_2(tmp_path, capsys):
