@@ -3,7 +3,7 @@
 Collection fills ragged lists (`act`, `insert`, `limit`, `finish`), and `join` brings the lists of
 all ranks together. `score` pads once, into (E, N, T) tensors over response tokens, where T is the
 longest response. Where turns are flat, turn t of environment n is row t * N + n. The metrics of a
-batch are in `storage.figures`.
+batch are in `ppo.run.figures`.
 """
 
 from collections.abc import Callable, Sequence

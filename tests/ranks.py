@@ -21,9 +21,9 @@ from ppo.agent import Agent  # noqa: E402
 from ppo.distributed import LaunchedRanks, make_stepper, shard  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference  # noqa: E402
+from ppo.run.figures import batch_figures  # noqa: E402
 from ppo.run.stop import Stop  # noqa: E402
 from ppo.warmup import warm_up_critic  # noqa: E402
-from storage.figures import batch_figures  # noqa: E402
 from storage.ranks import ALONE, Ranks  # noqa: E402
 
 WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9)

@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from ppo.errors import RunError
 from ppo.run.board import open_board
+from ppo.run.figures import batch_figures
 from ppo.run.files import append
 from ppo.run.process import output_is_lost
 from ppo.run.turns import write_rows, write_turns
-from storage.figures import batch_figures
 from storage.ranks import ALONE, Ranks
 
 # File -> which of its metrics TensorBoard shows: those whose names begin so.
