@@ -63,17 +63,17 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
 
 def model_path(text: str) -> str:
     """The type of --model: a directory or a hub name. The directory RUN stands for RUN/model."""
-    there = lambda *names: os.path.isfile(os.path.join(text, *names))  # False if a name is too long
-    if there("adapter_config.json"):
+    is_file, join = os.path.isfile, os.path.join  # not Path.is_file: it raises for too long a name
+    if is_file(join(text, "adapter_config.json")):
         raise argparse.ArgumentTypeError(
             f"{text} is an adapter without its base; take the merged model, which is RUN/model of "
             "the run that made it, or else what peft's merge_and_unload and save_pretrained write"
         )
-    if not there("args.json") or there("config.json"):
+    if is_file(join(text, "config.json")) or not is_file(join(text, "args.json")):
         return text
-    if not there("model", "config.json"):
+    if not is_file(join(text, "model", "config.json")):
         raise argparse.ArgumentTypeError(f"the run {text} has saved no model yet")
-    return os.path.join(text, "model")
+    return join(text, "model")
 
 
 def hidden_size(model: str) -> int | None:
