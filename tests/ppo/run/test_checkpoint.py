@@ -414,7 +414,7 @@ def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
     monkeypatch.setattr("ppo.agent.policy_loss", nans)
     monkeypatch.setattr("ppo.run.logger.MAX_SKIPPED_STEPS", 1)
     run = tmp_path / "run"
-    flags = f"--env-name toy --model {model_dir} --run-dir {run}"
+    flags = f"--env-name toy --ppo-epoch 1 --model {model_dir} --run-dir {run}"
     assert main.program([*SMALL.split(), *flags.split()]) == 1
     out, err = capsys.readouterr()
     assert "2 optimizer steps had a loss or gradient that is not finite" in err
