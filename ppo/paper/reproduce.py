@@ -10,7 +10,6 @@ the page. `tables` says what is run, and `results` writes the page.
 """
 
 import argparse
-import os
 import shlex
 import signal
 import subprocess
@@ -27,7 +26,6 @@ from ppo.reports.run_files import Run, read_runs
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = REPOSITORY / "runs" / "reproduce"
 SEEDS = [1, 2, 3]
-THREADS = "OMP_NUM_THREADS"  # embedded models are fastest with one
 
 
 @dataclass
@@ -96,14 +94,13 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
     commands = [command_of(run) for run in chosen]  # a conflict shows before the first one runs
     if not args.dry_run:
         check_machine(args.scale, table, [out, args.runs])
-    threads = f"{THREADS}={os.environ.get(THREADS, 1)} " * (args.scale == "embedded")
     code = 0
     for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
         print(f"# {number}/{len(chosen)} {relative(run.path)}" + " is finished" * (not words))
         if words:
-            print(f"{threads}python {shlex.join(words)}", flush=True)
+            print(f"python {shlex.join(words)}", flush=True)
         if words and not args.dry_run:
-            code = execute(words, args.scale)
+            code = execute(words)
         if code:
             break
     if args.dry_run:
@@ -201,11 +198,10 @@ def relative(path: Path) -> str:
     return str(path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path)
 
 
-def execute(words: list[str], scale: str) -> int:
+def execute(words: list[str]) -> int:
     """Run a command to its end, and return its exit code. The command gets Ctrl-C from the terminal
     and SIGTERM from here; it then saves and ends with a code that is not 0."""
-    threads = {THREADS: "1"} if scale == "embedded" else {}
-    process = subprocess.Popen([sys.executable, *words], cwd=REPOSITORY, env=threads | os.environ)
+    process = subprocess.Popen([sys.executable, *words], cwd=REPOSITORY)
     hand_on = lambda number, frame: process.send_signal(number)
     on_term = signal.signal(signal.SIGTERM, hand_on)
     on_int = signal.signal(signal.SIGINT, signal.SIG_IGN)
