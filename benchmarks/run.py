@@ -7,11 +7,13 @@ Times are compared in pairs of runs, so that a machine whose speed drifts does n
 """
 
 import argparse
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from types import SimpleNamespace
 
 import torch
+from minigrid.minigrid_env import MiniGridEnv
 
 from arguments import TINY, get_args
 from benchmarks.common import GB, Stopwatch, medians, proc_bytes, run_python, seconds
@@ -214,20 +216,32 @@ def bench_envs() -> None:
     print()
     names = "babyai-goto babyai-open baba-goto_win baba-two_room-goto_win crafter"
     for name in names.split():
-        env, steps = make_env(name), 300 if name == "crafter" else 3000
-        rng = torch.Generator().manual_seed(0)
-        choices = torch.randint(len(env.actions), (steps,), generator=rng).tolist()
-        env.reset(seed=0)
+        steps = 300 if name == "crafter" else 3000
+        turns = random_turns(make_env(name), steps)
         with Stopwatch() as took:
-            play(env, [env.actions[choice] for choice in choices])
+            turns()
         print(f"{name:30s} {steps / took.seconds:10,.0f} steps/s", flush=True)
+    for name in ("babyai-goto", "babyai-open"):
+        with_minigrids_view = make_env(name)
+        level = with_minigrids_view.level
+        level.gen_obs = partial(MiniGridEnv.gen_obs, level)
+        slow, fast = random_turns(with_minigrids_view, 1000), random_turns(make_env(name), 1000)
+        compare(f"1,000 turns of {name}: minigrid's view / ours", slow, fast, pairs=9)
 
 
-def play(env, actions: list[str]) -> None:
-    for action in actions:
-        _, _, terminated, truncated, _ = env.step(f"THINK: go.\nACTION: {action}")
-        if terminated or truncated:
-            env.reset()
+def random_turns(env, steps: int) -> Callable[[], None]:
+    """Return a function that takes `steps` random turns, always the same ones."""
+    rng = torch.Generator().manual_seed(0)
+    choices = torch.randint(len(env.actions), (steps,), generator=rng).tolist()
+
+    def play() -> None:
+        env.reset(seed=0)
+        for choice in choices:
+            _, _, terminated, truncated, _ = env.step(f"THINK: go.\nACTION: {env.actions[choice]}")
+            if terminated or truncated:
+                env.reset()
+
+    return play
 
 
 BENCHMARKS = dict(

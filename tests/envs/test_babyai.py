@@ -1,7 +1,10 @@
 """BabyAI-Text against recorded states and episodes, the level generator, and hand-made levels."""
 
+import contextlib
 import gzip
+import itertools
 import json
+import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from minigrid.core.grid import Grid
-from minigrid.core.world_object import Ball, Box, WorldObj
+from minigrid.core.world_object import Ball, Box, Door, Key, Wall, WorldObj
 from minigrid.envs.babyai.core.verifier import (
     AfterInstr,
     BeforeInstr,
@@ -21,6 +24,7 @@ from minigrid.envs.babyai.core.verifier import (
     PickupInstr,
     PutNextInstr,
 )
+from minigrid.minigrid_env import MiniGridEnv
 from minigrid.utils.baby_ai_bot import BabyAIBot
 
 from envs.babyai import DOOR_COLOURS, HELD_OUT, BabyAI, describe
@@ -104,6 +108,74 @@ def test_recorded_episodes_replay(record):
         assert list(map(int, env.level.agent_pos)) == step["pos"]
         if step.get("grid"):
             assert env.level.grid.encode().tolist() == step["grid"]
+
+
+# --- the view
+
+
+def check_view(level) -> None:
+    ours, minigrids = level.gen_obs(), MiniGridEnv.gen_obs(level)
+    assert ours["image"].dtype == minigrids["image"].dtype == np.uint8
+    assert ours["image"].tolist() == minigrids["image"].tolist()
+    assert (ours["direction"], ours["mission"]) == (minigrids["direction"], minigrids["mission"])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_view_is_minigrids_own_in_every_turn(task):
+    """Episodes that a bot plays, except for one action in three, which is drawn at random."""
+    draw, env = random.Random(task), BabyAI(task)
+    directions, carried, doors = set(), set(), set()
+    for seed in range(25):
+        text, _ = env.reset(seed=seed)
+        bot, action, done = BabyAIBot(env.level), None, False
+        while True:
+            check_view(env.level)
+            held = env.level.carrying
+            view = MiniGridEnv.gen_obs(env.level)["image"]
+            assert text == "\n".join(describe(view, held and (held.type, held.color)))
+            directions.add(int(env.level.agent_dir))
+            carried.add(held and held.type)
+            doors |= {cell.encode()[2] for cell in env.level.grid.grid if isinstance(cell, Door)}
+            if done:
+                break
+            with contextlib.suppress(Exception):  # the bot gives up where a random action led it
+                action = bot.replan(action)
+            if draw.random() < 1 / 3 or action not in range(len(ACTIONS)):
+                action = draw.randrange(len(ACTIONS))
+            text, _, terminated, truncated, _ = env.step(f"ACTION: {ACTIONS[action]}")
+            done = terminated or truncated
+    assert directions == {0, 1, 2, 3}
+    assert doors == ({0, 2} if task == "open" else set())  # open and locked
+    assert {None, "key"} <= carried or task == "goto"
+
+
+def test_the_view_of_a_crowded_grid_is_minigrids_own():
+    """Objects of all kinds and doors in all states, anywhere; the agent stands on any cell."""
+    draw, level = random.Random(0), BabyAI("open").level
+    look = lambda: draw.choice(sorted(COLOR_TO_IDX))
+    for seed in range(1500):
+        if seed % 100 == 0:
+            level.reset(seed=seed)
+        doors = [Door(look(), is_open=True), Door(look()), Door(look(), is_locked=True)]
+        for thing in (*doors, Key(look()), Ball(look()), Box(look()), Wall(), None, None):
+            level.grid.set(draw.randrange(level.width), draw.randrange(level.height), thing)
+        level.carrying = draw.choice([None, Key("red"), Ball("grey"), Box("blue")])
+        level.agent_pos = draw.randrange(level.width), draw.randrange(level.height)
+        level.agent_dir = draw.randrange(4)
+        check_view(level)
+
+
+@pytest.mark.parametrize("state", ["open", "closed", "locked"])
+def test_the_view_through_a_door_is_minigrids_own(state):
+    """From every cell of two rooms, also from inside the door, and in every direction."""
+    level = BabyAI("open").level
+    for seed in range(4):
+        level.reset(seed=seed)
+        (door,) = [cell for cell in level.grid.grid if isinstance(cell, Door)]
+        door.is_open, door.is_locked = state == "open", state == "locked"
+        for x, y, direction in itertools.product(range(15), range(8), range(4)):
+            level.agent_pos, level.agent_dir = (x, y), direction
+            check_view(level)
 
 
 # --- the level generator
