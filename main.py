@@ -171,7 +171,7 @@ def program(argv: list[str] | None = None) -> int:
         args = get_args(argv)
         process.choose_threads(args.model)
         return dry_run(args) if args.dry_run_memory else main(args)
-    except (ValueError, RuntimeError, BrokenPipeError, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as error:
         return exit_code(error)
 
 

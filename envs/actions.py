@@ -44,6 +44,11 @@ def all_phrases(actions: Sequence[str], near_misses: dict[str, list[str]]) -> di
     return {phrase.replace(" ", ""): action for phrase, action in phrases.items()} | phrases
 
 
+def plain(text: str) -> str:
+    """Return the words of a text in lower case; a text without a word stays as it is."""
+    return " ".join(WORD.findall(text.lower())) or text
+
+
 def combine(verbs: str, nouns: str) -> list[str]:
     """Return every verb with every noun, as in "mine dig" x "stone coal"; _ stands for a space."""
     pairs = [f"{verb} {noun}" for verb in verbs.split() for noun in nouns.split()]

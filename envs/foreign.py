@@ -18,9 +18,10 @@ import numpy as np
 from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
-from envs.actions import WORD, split
+from envs.actions import plain, split
+from envs.contract import broken, check_actions, with_checks
 from envs.text_env import THINK_ACT, executed
-from storage.named import find_module
+from storage.named import defined_at, find_module, place_of
 
 THINK_SAY = THINK_ACT.replace("One valid action from the allowed set", "what you do")
 TIME_LIMIT = 1000  # turns, where nobody names a limit: an episode without end hangs an evaluation
@@ -33,21 +34,28 @@ def make_foreign(name: str, format_penalty: float = 0.1, max_episode_steps: int 
 
     max_episode_steps: number of turns after which an episode is truncated; default: the
         registration's, or 1,000 if it has none
-    ValueError: it cannot be imported or made, or its spaces are not Text
+    ValueError: it cannot be imported or made, or its spaces or its actions are not what they must
+        be; the line names the user's file
     """
     _, env_id = find_module("environment", name, FORM)
     try:
         # gymnasium's own checker would warn of each character outside Text's default charset
         env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True)
-    except (ImportError, gymnasium.error.Error) as error:
-        reason = shorten(str(error), 300)
-        raise ValueError(f"environment {name!r} cannot be made: {reason}") from error
-    for space in (env.observation_space, env.action_space):
+    except (Exception, SystemExit) as error:  # a user's constructor may raise anything
+        kind = "" if isinstance(error, gymnasium.error.Error) else f"{type(error).__name__}: "
+        reason = shorten(f"{kind}{error}", 300)
+        place = place_of(error.__cause__ or error)  # gymnasium adds words to a TypeError
+        line = f"{place}environment {name!r} cannot be made: {reason}"
+        raise ValueError(line) from error
+    for attribute in ("observation_space", "action_space"):
+        space = getattr(env, attribute, None)
         if not isinstance(space, Text):
             raise ValueError(
-                f"environment {name!r} has a space {shorten(str(space), 80)}; "
-                "observations and actions must both be gymnasium.spaces.Text"
+                f"{defined_at(type(env.unwrapped))}environment {name!r} has a space "
+                f"{shorten(str(space), 80)}; observations and actions must both be "
+                "gymnasium.spaces.Text"
             )
+    env = with_checks(env)
     if env.spec.max_episode_steps is None:
         env = TimeLimit(env, TIME_LIMIT)
     return ForeignEnv(env, format_penalty)
@@ -79,9 +87,14 @@ class ForeignEnv(gymnasium.Wrapper):
         super().__init__(env)
         self.format_penalty = format_penalty
         self.random_states = random.getstate(), np.random.get_state()
-        self.actions = tuple(getattr(env.unwrapped, "actions", ()))
+        actions = getattr(env.unwrapped, "actions", None)
+        if actions is not None:
+            check_actions(env, actions)
+        self.actions = tuple(actions or ())
         first = self.actions[0] if self.actions else ""
         self.default_action = getattr(env.unwrapped, "default_action", first)
+        if not isinstance(self.default_action, str):
+            raise broken(env, "default_action", f"is {self.default_action!r}; it must be a text")
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         with self._random():
@@ -123,7 +136,10 @@ class ForeignEnv(gymnasium.Wrapper):
     def _system_prompt(self) -> str:
         prompt = getattr(self.env.unwrapped, "system_prompt", None)
         if prompt is not None:
-            return prompt() if callable(prompt) else prompt
+            said = prompt() if callable(prompt) else prompt
+            if not isinstance(said, str):
+                raise broken(self.env, "system_prompt", f"gave {said!r}; it must be a text")
+            return said
         among = f" Your actions are: {', '.join(self.actions)}." if self.actions else ""
         return f"You act in a text environment, one action per turn.{among}"
 
@@ -147,10 +163,6 @@ def choose(response: str, actions: Sequence[str], default: str) -> tuple[str, bo
     line = said.partition("\n")[0].strip()
     if line in actions:
         return line, True
-    named = {_plain(action): action for action in reversed(actions)}
-    action = named.get(_plain(line))
+    named = {plain(action): action for action in reversed(actions)}
+    action = named.get(plain(line))
     return (default, False) if action is None else (action, True)
-
-
-def _plain(text: str) -> str:
-    return " ".join(WORD.findall(text.lower())) or text

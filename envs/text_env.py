@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import gymnasium
 from gymnasium.spaces import Text
 
+from envs import contract
 from envs.actions import all_phrases, find_action, split, with_action
 
 THINK_ACT = """What will you do next? Please respond in the following format:
@@ -79,6 +80,7 @@ class TextEnv(gymnasium.Env):
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
 
     def __init__(self, max_episode_steps: int, format_penalty: float = 0.1):
+        contract.check_actions(self, self.actions)
         self.max_episode_steps = max_episode_steps
         self.format_penalty = format_penalty
         self.render_mode = "rgb_array"  # a frame is drawn only when render() is called
@@ -118,11 +120,17 @@ class TextEnv(gymnasium.Env):
         super().reset(seed=seed, options=options)
         self.steps = 0
         text = self._start()
+        contract.check_observation(self, "_start", text)
         return text, self._info(text)
 
     def step(self, response: str):
         action, valid = self.parse(response)
-        text, reward, terminated, success = self._act(action)
+        answer = self._act(action)
+        contract.check_count(
+            self, "_act", answer, "(observation text, reward, terminated, success)"
+        )
+        text, reward, terminated, success = answer
+        contract.check_reward(self, "_act", reward)
         self.steps += 1
         truncated = self.steps >= self.max_episode_steps
         if self.binary_reward and reward > 0:
@@ -142,3 +150,38 @@ def executed(response: str, action: str, valid: bool) -> dict:
     """Return the part of a step's info that says what became of the response; see `Step`."""
     said = response if valid else with_action(response, action)
     return dict(action=action, valid=valid, action_at=split(response), said=said)
+
+
+def begin(env: gymnasium.Env, seed: int) -> Observation:
+    """Reset an environment. BrokenContract: its answer is not what it must be."""
+    answer = env.reset(seed=seed)
+    contract.check_reset(env, answer)
+    return _observation(env, "reset", *answer)
+
+
+def act(env: gymnasium.Env, response: str) -> Step:
+    """Let an environment take a turn. BrokenContract: its answer is not what it must be."""
+    answer = env.step(response)
+    contract.check_step(env, answer)
+    text, reward, terminated, truncated, info = answer
+    contract.check_texts(env, "step", info, ("said", "action"))
+    contract.check_keys(env, "step", info, ("valid", "action_at", "success"))
+    return Step(
+        response=response,
+        said=info["said"],
+        action=info["action"],
+        valid=bool(info["valid"]),
+        action_at=int(info["action_at"]),
+        reward=float(reward),
+        terminated=bool(terminated),
+        truncated=bool(truncated),
+        success=bool(info["success"]),
+        observation=_observation(env, "step", text, info),
+        metrics={str(name): float(x) for name, x in info.get("metrics", {}).items()},
+    )
+
+
+def _observation(env: gymnasium.Env, method: str, text: str, info: dict) -> Observation:
+    keys = ("kept", "system", "instruction")
+    contract.check_texts(env, method, info, keys)
+    return Observation(text, *(info[key] for key in keys))

@@ -5,7 +5,7 @@ tokens (`memory.chat` makes those) nor any particular environment. A new memory 
 one line in MEMORIES, or `--memory module:Class`; it is constructed with the memory length.
 """
 
-from storage.named import find
+from storage.named import check_call, defined_at, find
 
 MEMORIES = {
     "window": "memory.window:WindowMemory",
@@ -13,7 +13,7 @@ MEMORIES = {
     "periodic": "memory.variants:PeriodicMemory",
     "full": "memory.variants:FullMemory",
 }
-METHODS = ("reset", "update", "messages")
+METHODS = dict(reset=("self", "observation"), update=("self", "step"), messages=("self",))
 
 
 def make_memories(args, pasts: list[tuple]) -> list:
@@ -31,7 +31,23 @@ def make(name: str, length: int):
     if length < 0:
         raise ValueError(f"memory length must be >= 0, got {length}")
     memory = find("memory", name, MEMORIES)
-    if not all(hasattr(memory, method) for method in METHODS):
-        needs, ours = ", ".join(METHODS), ", ".join(MEMORIES)
-        raise ValueError(f"memory {name!r} must be a class with {needs}; choices: {ours}")
-    return memory(length)
+    if not all(callable(getattr(memory, method, None)) for method in METHODS):
+        line = f"memory {name!r} must be a class with {', '.join(METHODS)}"
+        raise ValueError(f"{defined_at(memory)}{line}; choices: {', '.join(MEMORIES)}")
+    check_call(memory, "length")
+    for method, words in METHODS.items():
+        check_call(getattr(memory, method), *words)
+
+    class Checked(memory):
+        def messages(self) -> list[dict[str, str]]:
+            messages = super().messages()
+            if not (isinstance(messages, list) and messages and all(map(_is_message, messages))):
+                line = f"{memory.__name__}.messages returned {messages!r:.80}; it must return dicts"
+                raise ValueError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
+            return messages
+
+    return Checked(length)
+
+
+def _is_message(x) -> bool:
+    return isinstance(x, dict) and {type(x.get("role")), type(x.get("content"))} == {str}

@@ -1,7 +1,5 @@
 """Memories to compare the window with: each changes one thing in `WindowMemory`."""
 
-from collections import deque
-
 from memory.window import WindowMemory
 
 
@@ -30,5 +28,4 @@ class FullMemory(WindowMemory):
     """All turns of the episode, whatever n is; `memory.chat` drops the oldest at the limit."""
 
     def __init__(self, length: int):
-        super().__init__(length)
-        self.turns = deque()
+        super().__init__(length=10**9)  # more turns than an episode has

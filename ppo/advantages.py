@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from storage.named import find
+from storage.named import check_call, defined_at, find
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,27 @@ def make_estimator(args) -> Callable:
     """Return `estimate(rewards=..., ...)`, which calls the estimator of --advantages on a `Batch`.
     ValueError: there is no such estimator"""
     estimator = find("estimator", args.advantages, ESTIMATORS)
+    check_call(estimator, "batch")
     discounts = dict(gamma_step=args.gamma_step, lam_step=args.lam_step)
     discounts |= dict(gamma_token=args.gamma_token, lam_token=args.lam_token)
-    return lambda **turns: estimator(Batch(**turns, **discounts))
+    name = f"{defined_at(estimator)}estimator {args.advantages!r}"
+    return lambda **turns: checked(estimator, Batch(**turns, **discounts), name)
+
+
+def checked(estimator: Callable, batch: Batch, name: str) -> tuple[Tensor, Tensor]:
+    """Return what an estimator does. ValueError: it is not two finite tensors of (E, N, T)."""
+    result = estimator(batch)
+    pair = result if isinstance(result, tuple) else (result,)
+    *got, wanted = [
+        f"{x.type()} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        for x in (*pair, batch.values)
+    ]
+    if got != [wanted, wanted]:
+        raise ValueError(f"{name} returned {', '.join(got)}, not advantages, returns: 2 x {wanted}")
+    known = all(x.isfinite().all() for x in (batch.values, batch.rewards))
+    if known and not all(x[batch.response_mask].isfinite().all() for x in pair):
+        raise ValueError(f"{name} returned numbers that are not finite (nan or inf)")
+    return pair
 
 
 def dual_gae(batch: Batch) -> tuple[Tensor, Tensor]:

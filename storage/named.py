@@ -1,9 +1,18 @@
 """Finds what the command line chooses by name: one of ours, or `module:name` of the user's own.
 
-A mistake gets the same one-line error everywhere. Any room may import this file; it imports none.
+A mistake in a user's own code gets one line with his file and line, wherever it is found. Any room
+may import this file; it imports none.
 """
 
 import importlib
+import inspect
+import os
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = "envs memory storage ppo models benchmarks tests main.py arguments.py".split()
+NOT_A_USERS = [Path(os.__file__).resolve().parent, *(ROOT / name for name in OURS)]
 
 
 def find(kind: str, name: str, known: dict[str, str]):
@@ -25,6 +34,40 @@ def find_module(kind: str, name: str, choices: str):
         raise ValueError(f"unknown {kind} {name!r}; {choices}")
     try:
         return importlib.import_module(module), attribute
-    except Exception as error:  # a user's module may raise anything when it is imported
+    except (Exception, SystemExit) as error:  # a module may raise anything when it is imported
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ValueError(f"{kind} {name!r} cannot be imported ({reason}); {choices}") from error
+        line = f"{place_of(error)}{kind} {name!r} cannot be imported ({reason}); {choices}"
+        raise ValueError(line) from error
+
+
+def check_call(function, *words: str) -> None:
+    """ValueError: a user's function, method or class does not take the arguments `words`."""
+    try:
+        inspect.signature(function).bind(*words)
+    except (TypeError, ValueError) as error:
+        line = f"{getattr(function, '__qualname__', function)} must take ({', '.join(words)})"
+        raise ValueError(f"{defined_at(function)}{line}: {error}") from error
+
+
+def place_of(error: BaseException) -> str:
+    """Return "file:line: " of the last line of a user's code that led to an error, or ""."""
+    places = [users_line(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    return next((place for place in reversed(places) if place), "")
+
+
+def defined_at(thing) -> str:
+    """Return "file:line: " of a user's function, method or class, or "" if it is not a user's."""
+    try:
+        return users_line(inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1])
+    except (OSError, TypeError):
+        return ""
+
+
+def users_line(file: str | None, line: int) -> str:
+    """Return "file:line: ", or "" if the file is this project's or an installed package's."""
+    path = Path(file or "").resolve()
+    installed = {"site-packages", "dist-packages"} & {*path.parts}
+    if installed or not path.is_file() or any(map(path.is_relative_to, NOT_A_USERS)):
+        return ""
+    near = os.path.relpath(path)  # to the working directory
+    return f"{path if near.startswith('..') else near}:{line}: "

@@ -153,9 +153,15 @@ FLAGS = [
     ("--memory json:Memory", "module 'json' has no 'Memory'; choices: window"),
     ("--memory collections:deque", "must be a class with reset, update, messages; choices: window"),
     # what an environment says
-    ("--env-name bad_envs:Nothing-v0", "an observation must be a text that is not empty, got ''"),
-    ("--env-name bad_envs:Nothing-v0 --env-workers 1", "a text that is not empty, got ''"),
-    ("--env-name bad_envs:Number-v0", "an observation must be a text that is not empty, got 3"),
+    (
+        "--env-name bad_envs:Nothing-v0",
+        "Nothing-v0.reset returned the observation ''; it must",
+    ),
+    ("--env-name bad_envs:Nothing-v0 --env-workers 1", "the observation ''; it must be a text"),
+    (
+        "--env-name bad_envs:Number-v0",
+        "Number-v0.reset returned the observation 3; it must be",
+    ),
     ("--env-name bad_envs:Megabyte-v0", "(750133 tokens); raise --prompt-limit"),
 ]
 

@@ -4,24 +4,10 @@
 """
 
 import contextlib
-import functools
-import math
-import traceback
 from collections.abc import Callable
 
-from envs.text_env import Observation, Step
-
-
-class EnvError(RuntimeError):
-    """The run cannot go on: environments fail too often, or cannot be made at all."""
-
-
-class Fault(Exception):
-    """An environment raised an exception, gave a wrong answer, hung, or killed its worker."""
-
-    def __init__(self, error: str, traceback: str = ""):
-        super().__init__(error, traceback)
-        self.error, self.traceback = error, traceback
+from envs.contract import fault_of
+from envs.text_env import Observation, Step, act, begin
 
 
 class Seat:
@@ -37,32 +23,17 @@ class Seat:
             return getattr(self, method)(*args)
         except (Exception, SystemExit) as error:
             self.failed = True
-            return Fault(repr(error)[:1000], traceback.format_exc())
+            return fault_of(error)
 
     def reset(self, seed: int, following: int | None = None) -> Observation:
         if self.failed:
             self.close()
             self.env, self.failed = self.make(), False
         self.following = following
-        return _observation(*self.env.reset(seed=seed))
+        return begin(self.env, seed)
 
     def step(self, response: str) -> Step:
-        text, reward, terminated, truncated, info = self.env.step(response)
-        if not math.isfinite(reward):
-            raise ValueError(f"a reward must be a finite number, got {reward!r}")
-        return Step(
-            response=response,
-            said=_text(info, "said"),
-            action=_text(info, "action"),
-            valid=bool(info["valid"]),
-            action_at=int(info["action_at"]),
-            reward=float(reward),
-            terminated=bool(terminated),
-            truncated=bool(truncated),
-            success=bool(info["success"]),
-            observation=_observation(text, info),
-            metrics={str(name): float(x) for name, x in info.get("metrics", {}).items()},
-        )
+        return act(self.env, response)
 
     def prepare(self) -> None:
         """Lets an idle environment do the costly part of its next reset in advance."""
@@ -74,23 +45,3 @@ class Seat:
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self.env.close()
-
-
-def _observation(text: str, info: dict) -> Observation:
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"an observation must be a text that is not empty, got {text!r}")
-    return Observation(text, *(_text(info, name) for name in ("kept", "system", "instruction")))
-
-
-def _text(info: dict, name: str) -> str:
-    if not isinstance(info[name], str):
-        raise ValueError(f"info[{name!r}] must be a text, got {info[name]!r}")
-    return info[name]
-
-
-def name_of(make: Callable) -> str:
-    """How error messages call the environments of `make`, usually partial(make_env, name)."""
-    if isinstance(make, functools.partial):
-        named = make.args and isinstance(make.args[0], str)
-        return make.args[0] if named else name_of(make.func)
-    return getattr(make, "__name__", repr(make))

@@ -16,8 +16,9 @@ from functools import partial
 
 from envs import make_env
 from envs.actions import split
+from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
-from envs.pool.seat import EnvError, Fault, Seat, name_of
+from envs.pool.seat import Seat
 from envs.pool.worker import START, Worker
 from envs.text_env import Observation, Step
 
@@ -106,7 +107,7 @@ class VecEnv:
     ):  # fmt: skip
         self.n_env, self.seeds, self.name = len(seeds), seeds, name_of(make)
         self.max_faults, self.begun, self.failed = max_faults, 0, 0
-        self.faults, self.places = [], []
+        self.faults, self.places, self.played = [], [], False  # played: a turn has been completed
         self.asked: set[int] = set()  # environments that have not answered yet
         self.inbox, self.results = [], {}  # [(i, answer)]; i -> the Step for the next `poll`
         self.seats = [Seat(make) for _ in range(self.n_env)] if workers == 0 else []
@@ -185,6 +186,7 @@ class VecEnv:
 
     def _answered(self, i: int, answer: Observation | Step | Fault) -> None:
         self.asked.remove(i)
+        self.played |= isinstance(answer, Step)
         place = self.places[i]
         in_turn = place.taken < len(place.responses)
         if isinstance(answer, Fault):
@@ -219,17 +221,18 @@ class VecEnv:
         place = self.places[i]
         number, in_turn = len(place.responses), place.taken < len(place.responses)
         line = self._log(i, place.seed, number, fault)
-        detail = f"{line}\n{fault.traceback}".rstrip()
+        if fault.broken and not self.played:  # no turn can be completed as the code is
+            raise EnvError(fault.error)
         self.failed += 1
         place.false_starts = place.false_starts + 1 if number <= 1 else 0
         if number == 0 and self.begun == 0:  # nothing has worked yet: probably a user's mistake
-            raise EnvError(detail)
+            raise EnvError(line)
         if place.false_starts == FALSE_STARTS:
-            raise EnvError(f"{FALSE_STARTS} episodes in a row failed at their start: {detail}")
+            raise EnvError(f"{FALSE_STARTS} episodes in a row failed at their start: {line}")
         if self.failed > self.max_faults * max(self.begun, FEW):
-            raise EnvError(f"{self.failed} of {self.begun} episodes failed: {detail}")
+            raise EnvError(f"{self.failed} of {self.begun} episodes failed: {line}")
         ended = place.cut(line) if in_turn else place.ended
-        self._next_episode(i, ended or EnvError(detail))
+        self._next_episode(i, ended or EnvError(line))
 
     def _log(self, i: int | None, seed: int | None, step: int | None, fault: Fault) -> str:
         entry = dict(env=i, name=self.name, seed=seed, step=step, error=fault.error)

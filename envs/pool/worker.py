@@ -16,13 +16,13 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import types
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from envs.pool.seat import EnvError, Fault, Seat, name_of
+from envs.contract import Fault, start_error
+from envs.pool.seat import Seat
 
 START = -1  # stands for an environment's index in a worker's first answer: all of them are made
 START_SECONDS = 300  # minimum time for that answer, because imports may be slow
@@ -139,11 +139,8 @@ def _work(connection: Connection, make: Callable, owned: list[int], parent: int)
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
     try:
         seats = {i: Seat(make) for i in owned}
-    except ValueError as error:  # a user's mistake: its one line says everything
-        return connection.send((START, ValueError(str(error))))
     except Exception as error:
-        message = f"{name_of(make)}: {error!r}\n{traceback.format_exc()}"
-        return connection.send((START, EnvError(message)))
+        return connection.send((START, start_error(make, error)))
     connection.send((START, None))
     while (request := _next(inbox, seats)) is not None:
         i, method, args = request

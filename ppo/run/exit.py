@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ppo.errors import OtherRankFailed, RunError
 from ppo.run.process import output_is_lost
+from storage.named import place_of, users_line
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,8 +17,8 @@ def exit_code(error: BaseException) -> int:
     """Print the line that `error` deserves, and return the exit code of the program.
 
     The code is 1 for a run that broke off, 2 for a mistake of the user's, 130 for Ctrl-C and 141
-    for an output whose reader has left. An error that no check of this project raised is a bug, and
-    is raised again.
+    for an output whose reader has left. An error that neither a check of this project nor a user's
+    own code raised is a bug, and is raised again.
     """
     if isinstance(error, BrokenPipeError) and output_is_lost():
         return 128 + signal.SIGPIPE
@@ -34,15 +35,21 @@ def exit_code(error: BaseException) -> int:
 
 
 def is_check(error: BaseException) -> bool:
-    """Return whether a `raise` statement of this project made the error, not a library or a bug."""
+    """Return whether one line tells of the error: not if it comes from a library or from a bug."""
+    return is_ours(error) or place_of(error) != ""
+
+
+def is_ours(error: BaseException) -> bool:
+    """Return whether a `raise` statement of this project made the error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     path = Path(frame.filename).resolve()
     ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts
-    return ours and frame.line.startswith("raise ")
+    users = users_line(frame.filename, frame.lineno) != ""  # a file that he has put beside main.py
+    return ours and not users and frame.line.startswith("raise ")
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first line, with the place where an environment's own code failed, if one did."""
-    line, *rest = str(error).splitlines() or [type(error).__name__]
-    places = [line.strip() for line in rest if line.startswith('  File "')]
-    return f"{line} ({places[-1]})" if places else line
+    """Return the first line of a check, or what a user's own code raised and where."""
+    if is_ours(error):
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return f"{place_of(error)}{type(error).__name__}: {' '.join(str(error).split())[:300]}"

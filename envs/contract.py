@@ -1,0 +1,205 @@
+"""What an environment must answer, and the line that is said of one that answers otherwise.
+
+A user's environment is wrapped in `Checked`, which looks at its answers before gymnasium's wrappers
+take them apart. `envs.text_env` and `envs.pool.seat` use the same checks. A `Fault` tells
+`envs.pool` about every kind of failure.
+"""
+
+import functools
+import math
+import reprlib
+import traceback
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+
+from envs.actions import plain
+from storage.named import defined_at, place_of
+
+RESET = "(observation, info)"
+STEP = "(observation, reward, terminated, truncated, info)"
+
+
+class BrokenContract(ValueError):
+    """An environment's code does not keep the contract. The line says where and how."""
+
+
+class EnvError(RuntimeError):
+    """The run cannot go on: environments fail too often, or cannot be made at all."""
+
+
+class Fault(Exception):
+    """An environment raised an exception, gave a wrong answer, hung, or killed its worker.
+
+    error: one line; broken: whether a contract was broken, which may happen in each episode
+    """
+
+    def __init__(self, error: str, traceback: str = "", broken: bool = False):
+        super().__init__(error, traceback, broken)
+        self.error, self.traceback, self.broken = error, traceback, broken
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Return the Fault that tells of an exception, with the user's file and line."""
+    broken = isinstance(error, BrokenContract)
+    line = str(error) if broken else f"{place_of(error) or _last_place(error)}{error!r}"
+    trace = "".join(traceback.format_exception(error))
+    return Fault(line[:1000], trace, broken)
+
+
+def start_error(make: Callable, error: Exception) -> Exception:
+    """Return what a worker sends if an environment cannot be made: an exception of one line."""
+    if isinstance(error, ValueError):  # a user's mistake, whose line says everything
+        return ValueError(str(error))
+    return EnvError(f"{name_of(make)}: {fault_of(error).error}")
+
+
+def _last_place(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}: "
+
+
+def name_of(make: Callable) -> str:
+    """How error messages call the environments of `make`, usually partial(make_env, name)."""
+    if isinstance(make, functools.partial):
+        named = make.args and isinstance(make.args[0], str)
+        return make.args[0] if named else name_of(make.func)
+    return getattr(make, "__name__", repr(make))
+
+
+class Checked(gymnasium.Wrapper):
+    """Checks what a user's environment answers. It is the wrapper next to his code."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        answer = self._call("reset", seed=seed, options=options)
+        check_reset(self.env, answer)
+        return answer
+
+    def step(self, action: str):
+        answer = self._call("step", action)
+        check_step(self.env, answer)
+        return answer
+
+    def _call(self, name: str, *args, **options):
+        try:
+            return getattr(self.env, name)(*args, **options)
+        except TypeError as error:
+            if error.__traceback__.tb_next:  # the call succeeded, and the error came from inside
+                raise
+            raise broken(self.env, name, f"cannot be called: {error}") from error
+
+
+def with_checks(env: gymnasium.Env) -> gymnasium.Env:
+    """Put `Checked` around a user's environment, inside of the wrappers that gymnasium added."""
+    if not _is_helper(env):
+        return Checked(env)
+    env.env = with_checks(env.env)
+    return env
+
+
+def broken(env: gymnasium.Env, name: str, what: str) -> BrokenContract:
+    """Return the error that says `what` of the method or attribute `name`, and where it is."""
+    while _is_helper(env) or (isinstance(env, gymnasium.Wrapper) and name not in vars(type(env))):
+        env = env.env
+    place = defined_at(getattr(type(env), name, None)) or defined_at(type(env))
+    spec = env.unwrapped.spec  # None, if gymnasium has not made it
+    return BrokenContract(f"{place}{spec.id if spec else type(env).__name__}.{name} {what}")
+
+
+def _is_helper(env: gymnasium.Env) -> bool:
+    """Return whether it is a wrapper of gymnasium's or of ours, and not a user's."""
+    home = type(env).__module__.partition(".")[0]
+    return isinstance(env, gymnasium.Wrapper) and home in ("gymnasium", "envs")
+
+
+# Each check raises BrokenContract. `name` is the method that is to blame.
+
+
+def check_reset(env: gymnasium.Env, answer) -> None:
+    check_count(env, "reset", answer, RESET)
+    text, info = answer
+    check_observation(env, "reset", text)
+    _check(isinstance(info, dict), env, "reset", "info =", info, "a dict")
+
+
+def check_step(env: gymnasium.Env, answer) -> None:
+    check_count(env, "step", answer, STEP)
+    text, reward, terminated, truncated, info = answer
+    check_observation(env, "step", text)
+    check_reward(env, "step", reward)
+    _check(_is_truth(terminated), env, "step", "terminated =", terminated, "True or False")
+    _check(_is_truth(truncated), env, "step", "truncated =", truncated, "True or False")
+    _check(isinstance(info, dict), env, "step", "info =", info, "a dict")
+    success, metrics = info.get("success", False), info.get("metrics", {})
+    truth = _is_truth(success) or (_is_number(success) and float(success) in (0, 1))
+    _check(truth, env, "step", "info['success'] =", success, "True or False")
+    numbers = isinstance(metrics, dict) and all(map(_is_number, metrics.values()))
+    _check(numbers, env, "step", "info['metrics'] =", metrics, "a dict of numbers")
+
+
+def check_count(env: gymnasium.Env, name: str, answer, wanted: str) -> None:
+    """wanted: the names of the values that belong into the tuple `answer`"""
+    n = len(answer) if isinstance(answer, tuple | list) else None
+    if n != wanted.count(",") + 1:
+        got = reprlib.repr(answer) if n is None else f"{n} value{'s' * (n != 1)}"
+        raise broken(env, name, f"returned {got}; it must return {wanted}")
+
+
+def check_observation(env: gymnasium.Env, name: str, text) -> None:
+    good = isinstance(text, str) and text.strip()
+    _check(good, env, name, "the observation", text, "a text that is not empty")
+
+
+def check_reward(env: gymnasium.Env, name: str, reward) -> None:
+    good = _is_number(reward) and math.isfinite(reward)
+    _check(good, env, name, "the reward", reward, "a finite number")
+
+
+def check_texts(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]) -> None:
+    """keys: the texts that `info` must hold"""
+    check_keys(env, name, info, keys)
+    for key in keys:
+        _check(isinstance(info[key], str), env, name, f"info[{key!r}] =", info[key], "a text")
+
+
+def check_keys(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]) -> None:
+    """keys: what `info` must hold"""
+    lacking = [key for key in keys if key not in info]
+    if lacking:
+        raise broken(env, name, f"returned an info without {', '.join(map(repr, lacking))}")
+
+
+def check_actions(env: gymnasium.Env, actions) -> None:
+    """actions: the attribute of that name, by which a response must name one of them"""
+    if not isinstance(actions, list | tuple) or not actions:
+        said = f"is {reprlib.repr(actions)}; it must be a list or a tuple of texts"
+        raise broken(env, "actions", said)
+    named = {}
+    for action in actions:
+        if not isinstance(action, str) or not action.strip():
+            said = f"holds {reprlib.repr(action)}; an action must be a text that is not empty"
+            raise broken(env, "actions", said)
+        if plain(action) in named:
+            both = f"{named[plain(action)]!r} and {action!r}"
+            said = f"holds {both}, which read alike: case and punctuation do not count"
+            raise broken(env, "actions", said)
+        named[plain(action)] = action
+
+
+def _check(good, env: gymnasium.Env, name: str, what: str, value, wanted: str) -> None:
+    if not good:
+        value = " ".join(reprlib.repr(value).split())
+        raise broken(env, name, f"returned {what} {value}; it must be {wanted}")
+
+
+def _is_truth(value) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_number(value) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return not isinstance(value, str | bytes)
