@@ -188,7 +188,7 @@ def rows_of(text: str) -> dict[str, dict[str, str]]:
 
 def test_a_table_of_two_seeds_of_which_one_is_not_finished(tmp_path):
     evals = [evaluation(0.5), evaluation(0.8, update=3), evaluation(1.0, update=3)]
-    metrics = [{"update": u, "turns": 8 * (u + 1), "time/total": 60.0} for u in range(3)]
+    metrics = [{"update": u + 1, "turns": 8 * (u + 1), "time/total": 60.0} for u in range(3)]
     # the second evaluation after 3 updates was made later, by hand
     done = write_run(tmp_path / "a", metrics, evals, num_updates=3)
     begun = write_run(tmp_path / "b", metrics[:2], evals[:1], num_updates=3, seed=2)
@@ -234,7 +234,7 @@ def test_a_zero_shot_table_has_one_number_of_ours(tmp_path):
 
 def test_a_figure_has_pictures_and_the_value_loss(tmp_path):
     table, losses = TABLES["figure3"], [9.0, 9.0, *[0.25] * 9, 0.5]
-    metrics = [{"update": u, "turns": 8 * (u + 1), "ppo/value_loss": loss, "rollout/success": 0.5}
+    metrics = [{"update": u + 1, "turns": 8 * (u + 1), "ppo/value_loss": loss, "rollout/success": 0.5}
                for u, loss in enumerate(losses)]  # fmt: skip
     run = write_run(tmp_path / "a", metrics, [evaluation(0.5, update=12)], num_updates=12)
     runs = [(table.rows[0], 1, read_one(run)), (table.rows[1], 1, None)]

@@ -14,7 +14,7 @@ from ppo.reports.run_files import Run, group_runs, read_runs
 
 
 def update(u, success=0.5, **more):
-    return {"update": u, "turns": 8 * (u + 1), "rollout/success": success} | more
+    return {"update": u + 1, "turns": 8 * (u + 1), "rollout/success": success} | more
 
 
 # ---- numbers ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from ppo.reports.run_files import differing, group_runs, read_runs
 
 
 def update(u, success=0.5):
-    return {"update": u, "turns": 8 * (u + 1), "rollout/success": success}
+    return {"update": u + 1, "turns": 8 * (u + 1), "rollout/success": success}
 
 
 def read_one(path):

@@ -200,7 +200,7 @@ def test_a_signal_to_the_whole_group_finds_the_workers_alive(whole, model_dir, t
     assert process.returncode == 128 + signal.SIGTERM, said
     assert "SIGTERM: saved; go on" in said and "Traceback" not in said
     assert main.main(get_args(["--resume", str(run), "--env-workers", "0"])) == 0
-    assert outcome(run)["metrics.jsonl"][-1]["update"] == 3
+    assert outcome(run)["metrics.jsonl"][-1]["update"] == 4
 
 
 def test_a_signal_to_two_ranks_is_obeyed_by_both(model_dir, tmp_path):
