@@ -234,8 +234,8 @@ def test_a_zero_shot_table_has_one_number_of_ours(tmp_path):
 
 def test_a_figure_has_pictures_and_the_value_loss(tmp_path):
     table, losses = TABLES["figure3"], [9.0, 9.0, *[0.25] * 9, 0.5]
-    metrics = [{"update": u + 1, "turns": 8 * (u + 1), "ppo/value_loss": loss, "rollout/success": 0.5}
-               for u, loss in enumerate(losses)]  # fmt: skip
+    metrics = [{"update": u, "turns": 8 * u, "ppo/value_loss": loss, "rollout/success": 0.5}
+               for u, loss in enumerate(losses, 1)]  # fmt: skip
     run = write_run(tmp_path / "a", metrics, [evaluation(0.5, update=12)], num_updates=12)
     runs = [(table.rows[0], 1, read_one(run)), (table.rows[1], 1, None)]
     write_results(tmp_path / "figure3.md", table, "tiny", runs)
