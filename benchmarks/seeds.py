@@ -3,9 +3,9 @@
     python -m benchmarks.seeds                         with vLLM, about three minutes on two cores
     python -m benchmarks.seeds --engine transformers
 
-No thread variable is set. A round times one process, then three that start together; of the updates
-that a process makes, the first, which is slower, is left out, and so is what the others did not see
-to its end. Each figure is the least of all rounds, because other work can only make it larger.
+No thread variable is set. A round times one process, then three that start together. The first
+update of a process is left out, because it is slower, and so is the last, which others may have
+ended before. Each figure is the least of all rounds, because other work can only make it larger.
 """
 
 import argparse
@@ -29,10 +29,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="times that each is measured")
     args = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
-    alone, together = (
-        min(update_seconds(count, args.engine, args.updates) for _ in range(args.rounds))
-        for count in (1, 3)
-    )
+    alone = together = float("inf")
+    for _ in range(args.rounds):
+        alone = min(alone, update_seconds(1, args.engine, args.updates))
+        together = min(together, update_seconds(3, args.engine, args.updates))
+        print(f"so far {alone:.2f} and {together:.2f} s", flush=True)
     fair = max(1, 3 / cores)
     print(f"{args.engine}, {cores} cores: seconds per update of a run")
     print(f"one seed {alone:.2f}, three at a time {together:.2f}: {together / alone:.2f}x")
