@@ -40,13 +40,14 @@ def find_module(kind: str, name: str, choices: str):
         raise ValueError(line) from error
 
 
-def check_call(function, *words: str) -> None:
-    """ValueError: a user's function, method or class does not take the arguments `words`."""
+def check_call(function, *words: str, **options) -> None:
+    """ValueError: a user's function, method or class does not take the arguments of these names."""
     try:
-        inspect.signature(function).bind(*words)
+        inspect.signature(function).bind(*words, **options)
     except (TypeError, ValueError) as error:
-        line = f"{getattr(function, '__qualname__', function)} must take ({', '.join(words)})"
-        raise ValueError(f"{defined_at(function)}{line}: {error}") from error
+        names = ", ".join([*words, *options])
+        line = f"{getattr(function, '__qualname__', function)} must take ({names}): {error}"
+        raise ValueError(f"{defined_at(function)}{line}") from error
 
 
 def place_of(error: BaseException) -> str:

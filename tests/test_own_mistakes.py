@@ -136,6 +136,10 @@ class Lists(WindowMemory):
 
 def divide(batch):
     return 1 / 0  # here divide
+
+class Narrow:  # here Narrow
+    def __init__(self, tokenizer):
+        pass
 """
 OWN["own_raising.py"] = "import os\n\nprint(os.getcwd)\nraise KeyError('mine')  # here raising\n"
 OWN["own_leaving.py"] = "import sys\n\nsys.exit(3)  # here leaving\n"
@@ -182,6 +186,8 @@ PROGRAM = [
     ("--memory own_code:Lists", 1, ("own_code.py", "Lists"), "Lists.messages returned [deque([("),
     ("--advantages own_code:divide", 2, ("own_code.py", "divide"),
      "ZeroDivisionError: division by zero"),
+    ("--engine own_code:Narrow", 2, ("own_code.py", "Narrow"),
+     "Narrow must take (tokenizer, ends, response_limit, temperature, model, prompt_limit, dtype"),
     ("--memory own_raising:Thing", 2, ("own_raising.py", "raising"),
      "memory 'own_raising:Thing' cannot be imported (KeyError: 'mine'); choices: window, "),
     ("--env-name own_leaving:Thing-v0", 2, ("own_leaving.py", "leaving"),

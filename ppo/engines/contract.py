@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
 
-from storage.named import find
+from storage.named import check_call, find
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Engine:
         if not totals["prompt"]:
             return {}
         return {
-            "engine/occupancy": totals["busy"] / totals["seconds"] / self.max_num_seqs,
+            "time/engine_occupancy": totals["busy"] / totals["seconds"] / self.max_num_seqs,
             "engine/prefix_hits": totals["cached"] / totals["prompt"],
             "time/prefill_rate": (totals["prompt"] - totals["cached"]) / totals["seconds"],
             "time/decode_rate": totals["sampled"] / totals["seconds"],
@@ -123,7 +123,9 @@ def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
     )  # fmt: skip
     for name in names:
         try:
-            return _load(name)(tokenizer, ends, args.response_limit, args.temperature, **settings)
+            engine = _load(name)
+            check_call(engine, "tokenizer", "ends", "response_limit", "temperature", **settings)
+            return engine(tokenizer, ends, args.response_limit, args.temperature, **settings)
         except CannotRun as error:
             if name == names[-1]:
                 raise

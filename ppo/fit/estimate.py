@@ -143,7 +143,7 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
         "gradients": FP32 * gradients,
         "optimizer": numbers * FP32 * setting.shard(count, 1),
         "reference": ceil(reference / (setting.ranks if setting.reference == "sharded" else 1)),
-        "batch: tensors": turns * setting.response_limit * (1 + 8 * FP32),  # a mask, 8 numbers
+        "batch: tensors": turns * setting.response_limit * (1 + 7 * FP32),  # a mask, 7 numbers
         "batch: lists": turns * lists,
     }
 

@@ -156,7 +156,7 @@ def test_stats(lm, tokenizer, monkeypatch):
     generate(engine, [PROMPTS[0]])
     generate(engine, [PROMPTS[1]] * 3)
     assert engine.stats() == {
-        "engine/occupancy": pytest.approx(7 / 3 / 4),
+        "time/engine_occupancy": pytest.approx(7 / 3 / 4),
         "engine/prefix_hits": 0.0,
         "time/prefill_rate": 8.0,
         "time/decode_rate": pytest.approx((5 + 3 * 5) / 3),
@@ -171,5 +171,5 @@ def test_a_slot_is_busy_until_its_response_is_complete(lm, tokenizer):
     responses = generate(engine, PROMPTS * 8).values()
     lengths = [len(r.ids) for r in responses]
     busy = [sum(length > token for length in lengths) for token in range(max(lengths))]
-    assert engine.stats()["engine/occupancy"] == pytest.approx(sum(busy) / len(busy) / 32)
+    assert engine.stats()["time/engine_occupancy"] == pytest.approx(sum(busy) / len(busy) / 32)
     assert busy[0] == 32 > busy[-1]

@@ -346,7 +346,7 @@ def test_stats(setup):
     while not engine.idle:
         engine.step()
     stats = engine.stats()
-    assert stats["engine/occupancy"] == pytest.approx(1 / 64)
+    assert stats["time/engine_occupancy"] == pytest.approx(1 / 64)
     assert stats["engine/prefix_hits"] == pytest.approx(128 / 300)
     seconds = stats["time/engine"]
     assert stats["time/prefill_rate"] * seconds == pytest.approx(300 - 128)
@@ -354,7 +354,7 @@ def test_stats(setup):
     assert stats["engine/push_gap"] < 1e-4
     assert engine.stats() == {}
     generate(engine, PROMPTS[1:2] * 16)  # equally long, so all of them are busy to the end
-    assert engine.stats()["engine/occupancy"] == pytest.approx(16 / 64)
+    assert engine.stats()["time/engine_occupancy"] == pytest.approx(16 / 64)
 
 
 def test_args_json_has_the_version_that_runs():
