@@ -83,8 +83,7 @@ def main(args) -> int:
         mine = ranks.share(args.n_env)  # the environments that this rank plays
         envs = cleanup.enter_context(closing(make_envs(args, training_seeds(args.seed, mine))))
         memories = make_memories(args, envs.resume(checkpoints.places(mine)))
-        render = make_render(tokenizer, args.prompt_limit)
-        render(memories[0].messages(), whole=True)  # too small a prompt limit is told right here
+        render = make_render(tokenizer, args.prompt_limit, first=memories[0].messages())
         engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
         start_run_dir(run, args, checkpoints.state, ranks)  # the first file is written here
         logger, timer = Logger(args, run, start, tokenizer, ranks), Timer()
@@ -104,6 +103,7 @@ def main(args) -> int:
                 return logger.goodbye(stop, saved=False)
             logger.warmup(figures | engine.stats() | timer.lap(), envs)
             engine.push_weights(actor_critic)  # the actor is unchanged: this wakes the engine
+            del batches  # many times the turns of an update, in memory
 
         for update in count(start):
             last = args.eval_only or update == args.num_updates or stop.now()

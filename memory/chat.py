@@ -22,10 +22,11 @@ class Prompt:
     shortened: bool = False  # whether the middle of the current observation was left out
 
 
-def make_render(tokenizer, prompt_limit: int) -> Callable[..., Prompt]:
-    """Return `render(messages, whole=False) -> Prompt` of at most `prompt_limit` tokens.
+def make_render(tokenizer, prompt_limit: int, first: list[dict] | None = None) -> Callable:
+    """Return `render(messages) -> Prompt` of at most `prompt_limit` tokens.
 
-    ValueError: the tokenizer has no chat template; from `render`: what must stay is too long
+    first: messages whose last one must fit whole, so that too small a limit is told at the start
+    ValueError: it does not, or there is no chat template; from `render`: what must stay is too long
     """
     if getattr(tokenizer, "chat_template", None) is None:
         name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
@@ -55,6 +56,8 @@ def make_render(tokenizer, prompt_limit: int) -> Callable[..., Prompt]:
             raise ValueError(f"prompt limit {prompt_limit} is below {least}; raise --prompt-limit")
         return Prompt(some, overflow=turns > 0, shortened=True)
 
+    if first:
+        render(first, whole=True)
     return render
 
 

@@ -134,8 +134,8 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     # AdamW holds two averages; stages 1 and 2 also a copy of their shard of the parameters;
     # offloading also a buffer for what goes back, the gradients and two temporaries of the step
     numbers = 7 if setting.offload_optimizer else 3 if stage in (1, 2) else 2
-    # each rank holds the turns of all ranks; those of the warm-up stay until the run ends
-    turns = (1 + setting.w_epoch) * setting.ranks * setting.n_env * setting.e_len
+    # each rank holds the turns of all ranks; the warm-up has many batches at once
+    turns = max(1, setting.w_epoch) * setting.ranks * setting.n_env * setting.e_len
     # in lists an id takes 40 bytes, a log-prob 32, and the text of a token 18
     lists = 40 * setting.prompt_limit + (40 + 32 + 18) * setting.response_limit
     return {

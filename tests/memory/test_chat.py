@@ -171,7 +171,7 @@ def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
     prompt = render(messages)
     assert prompt.shortened and not prompt.overflow and len(prompt.ids) == 40
     with pytest.raises(ValueError, match=r"is below .* \(67 tokens\); raise --prompt-limit"):
-        render(messages, whole=True)
+        make_render(make_tokenizer(), 40, first=messages)
     with pytest.raises(ValueError, match="raise --prompt-limit"):
         make_render(make_tokenizer(), 12)(messages)  # not even the mark fits
     messages[1:1] = conversation(2)[1:-1]  # history goes first

@@ -196,15 +196,15 @@ def test_the_copies_are_those_that_autocast_makes(grad):
 
 
 def test_the_batch_and_the_warm_ups_batches_by_hand(shape):
-    # two environments on each of 4 ranks, 3 turns: 24 turns of 4 + 2 tokens, and 5 times as many
+    # two environments on each of 4 ranks, 3 turns: 24 turns of 4 + 2 tokens, 5 times in the warm-up
     setting = replace(SETTING, ranks=4, e_len=3, w_epoch=5)
     terms = at("generate", shape, setting)
-    assert terms["batch: lists"] == 6 * 24 * (4 * 40 + 2 * 90)
-    assert terms["batch: tensors"] == 6 * 24 * 2 * 29
+    assert terms["batch: lists"] == 5 * 24 * (4 * 40 + 2 * 90)
+    assert terms["batch: tensors"] == 5 * 24 * 2 * 29
     # with a GPU the lists are the host's
     gpu = replace(setting, cuda=True)
     assert at("generate", shape, gpu)["batch: lists"] == 0
-    assert needs(shape, gpu)[1] == 6 * 24 * (4 * 40 + 2 * 90)
+    assert needs(shape, gpu)[1] == 5 * 24 * (4 * 40 + 2 * 90)
 
 
 def test_the_batch_is_what_python_and_torch_allocate():
