@@ -30,7 +30,7 @@ FAMILIES = {
 }  # fmt: skip
 # A model below this hidden size takes the defaults of the embedded models. The size, unlike the
 # name of a directory, is the same in what a run exports and in every copy of it.
-SMALL = 512  # pretrained chat models are wider
+NARROW = 512  # pretrained chat models are wider
 EMBEDDED = dict(
     model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4, w_iter=6, w_lr=5e-4,
     w_fraction=0.2, critic_layers=1, response_limit=32, eval_interval=20,
@@ -108,7 +108,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
           help="train without padding; auto: on a GPU in bfloat16")  # fmt: skip
     group("--lora-rank", type=int, default=0, help="rank of LoRA adapters; 0: train all weights")
     group("--reference", choices=["device", "host", "sharded", "none"],
-          help="where the reference rests; default: device, or none without KL")  # fmt: skip
+          help="where the reference of the KL rests; none: there is none")  # fmt: skip
     group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="DeepSpeed ZeRO stage")
     group("--offload-optimizer", action="store_true", help="keep Adam's state in host memory")
     group("--tis-cap", type=float,
@@ -148,7 +148,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
 def defaults(known: argparse.Namespace) -> dict:
     """The paper's run, overridden by the family's and by a small model's (without a GPU)."""
     name, width = family(known.env_name), known.model and hidden_size(known.model)
-    small = (width or SMALL) < SMALL if known.model else not torch.cuda.is_available()
+    small = (width or NARROW) < NARROW if known.model else not torch.cuda.is_available()
     chosen = PAPER | FAMILIES.get(name, {})
     if small:
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
@@ -156,8 +156,8 @@ def defaults(known: argparse.Namespace) -> dict:
         chosen |= dict(lr=max(chosen["lr"], LORA_LR))
     turns = (known.n_env or chosen["n_env"]) * (known.e_len or chosen["e_len"])
     chosen |= dict(minibatch=min(chosen["minibatch"], turns))
-    why = f"the hidden size is {width or 'unknown (no config.json here)'}, small is below {SMALL}"
-    said = known.model and f"the {'embedded models' if small else 'paper'}: {why}"
+    why = f"{'' if small else 'not '}narrower than {NARROW} (hidden size: {width or 'unknown'})"
+    said = known.model and f"the {'embedded models' if small else 'paper'}: the model is {why}"
     return chosen | dict(reference="none" if known.kl_coef == 0 else "device", defaults=said)
 
 
@@ -206,7 +206,7 @@ def check(args: argparse.Namespace) -> None:
     if args.reference == "sharded" and args.zero_stage != 3:
         raise ValueError("--reference sharded needs --zero-stage 3")
     if args.reference == "none" and args.kl_coef > 0:
-        raise ValueError("--reference none measures no KL; it needs --kl-coef 0")
+        raise ValueError("without a reference --kl-coef must be 0; --reference device has one")
     if args.lora_rank and args.reference in ("host", "sharded"):
         raise ValueError(f"--lora-rank has no copy as a reference for --reference {args.reference}")
     if args.offload_optimizer and not args.zero_stage:

@@ -87,7 +87,7 @@ class Checked(gymnasium.Wrapper):
         except TypeError as error:
             if error.__traceback__.tb_next:  # the call succeeded, and the error came from inside
                 raise
-            raise broken(self.env, name, f"cannot be called: {error}") from error
+            raise breach(self.env, name, f"cannot be called: {error}") from error
 
 
 def with_checks(env: gymnasium.Env) -> gymnasium.Env:
@@ -98,7 +98,7 @@ def with_checks(env: gymnasium.Env) -> gymnasium.Env:
     return env
 
 
-def broken(env: gymnasium.Env, name: str, what: str) -> BrokenContract:
+def breach(env: gymnasium.Env, name: str, what: str) -> BrokenContract:
     """Return the error that says `what` of the method or attribute `name`, and where it is."""
     while _is_helper(env) or (isinstance(env, gymnasium.Wrapper) and name not in vars(type(env))):
         env = env.env
@@ -143,7 +143,7 @@ def check_count(env: gymnasium.Env, name: str, answer, wanted: str) -> None:
     n = len(answer) if isinstance(answer, tuple | list) else None
     if n != wanted.count(",") + 1:
         got = reprlib.repr(answer) if n is None else f"{n} value{'s' * (n != 1)}"
-        raise broken(env, name, f"returned {got}; it must return {wanted}")
+        raise breach(env, name, f"returned {got}; it must return {wanted}")
 
 
 def check_observation(env: gymnasium.Env, name: str, text) -> None:
@@ -167,30 +167,30 @@ def check_keys(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...])
     """keys: what `info` must hold"""
     lacking = [key for key in keys if key not in info]
     if lacking:
-        raise broken(env, name, f"returned an info without {', '.join(map(repr, lacking))}")
+        raise breach(env, name, f"returned an info without {', '.join(map(repr, lacking))}")
 
 
 def check_actions(env: gymnasium.Env, actions) -> None:
     """actions: the attribute of that name, by which a response must name one of them"""
     if not isinstance(actions, list | tuple) or not actions:
         said = f"is {reprlib.repr(actions)}; it must be a list or a tuple of texts"
-        raise broken(env, "actions", said)
+        raise breach(env, "actions", said)
     named = {}
     for action in actions:
         if not isinstance(action, str) or not action.strip():
             said = f"holds {reprlib.repr(action)}; an action must be a text that is not empty"
-            raise broken(env, "actions", said)
+            raise breach(env, "actions", said)
         if plain(action) in named:
             both = f"{named[plain(action)]!r} and {action!r}"
             said = f"holds {both}, which read alike: case and punctuation do not count"
-            raise broken(env, "actions", said)
+            raise breach(env, "actions", said)
         named[plain(action)] = action
 
 
 def _check(good, env: gymnasium.Env, name: str, what: str, value, wanted: str) -> None:
     if not good:
         value = " ".join(reprlib.repr(value).split())
-        raise broken(env, name, f"returned {what} {value}; it must be {wanted}")
+        raise breach(env, name, f"returned {what} {value}; it must be {wanted}")
 
 
 def _is_truth(value) -> bool:

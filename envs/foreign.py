@@ -19,7 +19,7 @@ from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
 from envs.actions import plain, split
-from envs.contract import broken, check_actions, with_checks
+from envs.contract import breach, check_actions, with_checks
 from envs.text_env import THINK_ACT, executed
 from storage.named import defined_at, find_module, place_of
 
@@ -94,7 +94,7 @@ class ForeignEnv(gymnasium.Wrapper):
         first = self.actions[0] if self.actions else ""
         self.default_action = getattr(env.unwrapped, "default_action", first)
         if not isinstance(self.default_action, str):
-            raise broken(env, "default_action", f"is {self.default_action!r}; it must be a text")
+            raise breach(env, "default_action", f"is {self.default_action!r}; it must be a text")
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         with self._random():
@@ -138,7 +138,7 @@ class ForeignEnv(gymnasium.Wrapper):
         if prompt is not None:
             said = prompt() if callable(prompt) else prompt
             if not isinstance(said, str):
-                raise broken(self.env, "system_prompt", f"gave {said!r}; it must be a text")
+                raise breach(self.env, "system_prompt", f"gave {said!r}; it must be a text")
             return said
         among = f" Your actions are: {', '.join(self.actions)}." if self.actions else ""
         return f"You act in a text environment, one action per turn.{among}"

@@ -38,7 +38,7 @@ def make(name: str, length: int):
     for method, words in METHODS.items():
         check_call(getattr(memory, method), *words)
 
-    class Checked(memory):
+    class CheckedMemory(memory):
         def messages(self) -> list[dict[str, str]]:
             messages = super().messages()
             if not (isinstance(messages, list) and messages and all(map(_is_message, messages))):
@@ -46,7 +46,7 @@ def make(name: str, length: int):
                 raise ValueError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
             return messages
 
-    return Checked(length)
+    return CheckedMemory(length)
 
 
 def _is_message(x) -> bool:

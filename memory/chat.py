@@ -22,11 +22,13 @@ class Prompt:
     shortened: bool = False  # whether the middle of the current observation was left out
 
 
-def make_render(tokenizer, prompt_limit: int, first: list[dict] | None = None) -> Callable:
+def make_render(tokenizer, prompt_limit: int, memory=None) -> Callable[..., Prompt]:
     """Return `render(messages) -> Prompt` of at most `prompt_limit` tokens.
 
-    first: messages whose last one must fit whole, so that too small a limit is told at the start
-    ValueError: it does not, or there is no chat template; from `render`: what must stay is too long
+    memory: at the first turn of an episode, where its messages must fit whole, so that too small a
+        limit is told before the run begins; None: a resumed run, in the middle of its episodes
+    ValueError: they do not fit, or the tokenizer has no chat template; from `render`: the parts of
+        a prompt that must stay are too long
     """
     if getattr(tokenizer, "chat_template", None) is None:
         name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
@@ -56,8 +58,8 @@ def make_render(tokenizer, prompt_limit: int, first: list[dict] | None = None) -
             raise ValueError(f"prompt limit {prompt_limit} is below {least}; raise --prompt-limit")
         return Prompt(some, overflow=turns > 0, shortened=True)
 
-    if first:
-        render(first, whole=True)
+    if memory is not None:
+        render(memory.messages(), whole=True)
     return render
 
 

@@ -51,7 +51,7 @@ def make_estimator(args) -> Callable:
 def checked(estimator: Callable, batch: Batch, name: str) -> tuple[Tensor, Tensor]:
     """Return what an estimator does. ValueError: it is not two finite tensors of (E, N, T)."""
     result = estimator(batch)
-    pair = result if isinstance(result, tuple) else (result,)
+    pair = tuple(result) if isinstance(result, tuple | list) else (result,)
     *got, wanted = [
         f"{x.type()} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         for x in (*pair, batch.values)

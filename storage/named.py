@@ -1,7 +1,7 @@
-"""Finds what the command line chooses by name: one of ours, or `module:name` of the user's own.
+"""Finds what the command line chooses by name, one of ours or `module:name` of the user's own, and
+where in the user's files a mistake lies.
 
-A mistake in a user's own code gets one line with his file and line, wherever it is found. Any room
-may import this file; it imports none.
+Any room may import this file; it imports none.
 """
 
 import importlib

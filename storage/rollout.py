@@ -48,7 +48,7 @@ class RolloutStorage:
         self.turns = [0] * N  # turns that each environment has completed
         self.next_prompts = [None] * N  # s_{E+1} of each environment: its value is the bootstrap
         self.limit_prompts = {}  # (t, n) -> the prompt at the final observation of a time limit
-        self.values = None
+        self.values = self.prompt_ids = self.response_ids = self.first_epoch = None
 
     def longer(self, times: int) -> "RolloutStorage":
         """Return an empty storage for `times` batches at once, with the same record of episodes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from arguments import SMALL, TINY, get_args
+from arguments import NARROW, TINY, get_args
 
 MODEL = ["--model", "org/model"]
 
@@ -60,31 +60,33 @@ def test_a_copy_of_the_embedded_model_keeps_its_recipe(tmp_path):
     for env in ("babyai-goto", "baba-goto_win", "crafter"):
         ours, theirs = (get_args(["--env-name", env, "--model", m]) for m in (copy, str(TINY)))
         assert vars(ours) == vars(theirs) | dict(model=copy)
-    assert ours.defaults.startswith("the embedded models: the hidden size is 64, ")
+    assert ours.defaults.startswith(
+        "the embedded models: the model is narrower than 512 (hidden size: 64)"
+    )
     assert get_args(["--model", copy, "--lr", "0.5"]).lr == 0.5
 
 
 @pytest.mark.parametrize(
     ("config", "whose", "size"),
     [
-        (json.dumps({"hidden_size": SMALL - 1}), "the embedded models", "is 511,"),
-        (json.dumps({"hidden_size": SMALL}), "the paper", "is 512,"),
-        (json.dumps({"hidden_size": "64"}), "the paper", "is unknown"),
-        ("[64]", "the paper", "is unknown"),
-        ("{", "the paper", "is unknown"),
+        (json.dumps({"hidden_size": NARROW - 1}), "the embedded models", "511"),
+        (json.dumps({"hidden_size": NARROW}), "the paper", "512"),
+        (json.dumps({"hidden_size": "64"}), "the paper", "unknown"),
+        ("[64]", "the paper", "unknown"),
+        ("{", "the paper", "unknown"),
     ],
 )
 def test_the_size_decides_between_two_sets_of_defaults(config, whose, size, tmp_path):
     (tmp_path / "config.json").write_text(config)
     args = get_args(["--model", str(tmp_path)])
-    assert args.defaults.startswith(f"{whose}: the hidden size {size}")
+    assert args.defaults.startswith(whose) and args.defaults.endswith(f"(hidden size: {size})")
     assert args.lr == (2e-4 if whose == "the embedded models" else 1e-6)
 
 
 def test_defaults_are_explained_where_a_model_is_typed():
     assert get_args([]).defaults is None
     assert get_args(MODEL).defaults == (
-        "the paper: the hidden size is unknown (no config.json here), small is below 512"
+        "the paper: the model is not narrower than 512 (hidden size: unknown)"
     )
 
 

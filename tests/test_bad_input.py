@@ -129,7 +129,7 @@ FLAGS = [
     ("--override", "--override is about a run that goes on: it goes with --resume"),
     ("--eval-only --skip-first-eval", "--eval-only is the evaluation that --skip-first-eval"),
     ("--kl-target 0.1 --kl-coef 0", "--kl-target scales --kl-coef, which must be above 0"),
-    ("--reference none", "--reference none measures no KL; it needs --kl-coef 0"),
+    ("--reference none", "without a reference --kl-coef must be 0; --reference device has one"),
     ("--memory full --memory-length 3", "--memory full shows every turn; leave --memory-length"),
     ("--memory periodic --memory-length 0", "memory length must be >= 1 for a periodic memory"),
     ("--resume a --run-dir b", "--resume goes on in its own directory; leave --run-dir out"),

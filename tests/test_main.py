@@ -81,7 +81,10 @@ def run(program):
 def test_it_says_what_it_does(program):
     run, said = program
     assert said.startswith("toy, ") and str(run) in said.splitlines()[0]
-    assert "  defaults of the embedded models: the hidden size is 32" in said.splitlines()[2]
+    assert (
+        "  defaults of the embedded models: the model is narrower than 512 (hidden size: 32)"
+        in said.splitlines()[2]
+    )
     # each of 4 environments has ended one episode: too few for a mean
     for piece in ("update    1/2  success -  return -  length -  (4 episodes)  valid 0.00  ",
                   "update    2/2", "eval after 0 updates", "eval after 2 updates"):  # fmt: skip

@@ -1,8 +1,10 @@
 """What a user's memory or estimator does wrong is one line with his file and line, and the program
 says it in one line."""
 
+import json
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -201,6 +203,9 @@ def test_the_program_says_it_in_one_line(flags, code, where, said, capfd):
     err = capfd.readouterr().err
     assert err.startswith(f"main.py: error: {place(*where)}{said}"), err
     assert err.count("\n") == 1, err
+    if code == 1 and "--env-name" in flags:  # the batch that broke off has its fault written
+        (fault,) = map(json.loads, Path("run/faults.jsonl").read_text().splitlines())
+        assert fault["update"] == 1 and "Traceback" in fault["traceback"]
 
 
 def test_a_syntax_error_is_told_with_its_file_and_line(capfd):

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import random
+import sys
 import time
 import warnings
 from collections import deque
@@ -178,7 +179,8 @@ class VLLMEngine(Engine):
             said += f"{gap:.2g} per token, rounding explains {explained:g} in {self.dtype}"
             if not (agreed and math.isfinite(gap)):
                 raise RunError(f"{said}; --engine transformers needs no copy of the weights")
-            print(f"warning: {said}; if the next push is as bad, the run ends")
+            said = f"warning: {said}; if the next push is as bad, the run ends"
+            print(said, file=sys.stderr)  # every rank has its own
         return gap
 
     def sleep(self) -> None:

@@ -66,7 +66,7 @@ def eval_table(runs: list[Run]) -> str:
     table = [row[len(runs) == 1 :] for row in table]  # one run needs no column of names
     about = "Success with its Wilson 95 % interval, return with its standard error."
     if "faults" in names:
-        about += " Faults cut episodes short, which then count as failures."
+        about += " An episode that a fault cut short counts as a failure."
     return "\n".join([markdown_table(table), "", about, *_achievements(rows)])
 
 

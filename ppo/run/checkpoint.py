@@ -7,12 +7,15 @@ weights_only, so nothing in it is executed. Rank 0 writes; all ranks share the d
 Environments are not stored but played again: with equal seeds and responses they do the same.
 """
 
+import json
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
+from ppo.errors import RunError
 from ppo.run.directory import logs, say_what_is_trusted
-from ppo.run.files import recover, sha256, sync, written_aside
+from ppo.run.files import append, recover, sha256, sync, written_aside
 from ppo.run.saved import (
     MODEL_UPDATE,
     NAMES,
@@ -111,7 +114,7 @@ class Checkpoints:
 
     def mark(self, update: int, envs) -> None:
         """Note the state after `update` updates; nothing is written."""
-        self.marked = snapshot(self.run, update, self.parts | {"envs": envs})
+        self.marked, self.envs = snapshot(self.run, update, self.parts | {"envs": envs}), envs
 
     def due(self, last: bool) -> bool:
         """Whether the marked state is to be saved (last: no update follows)."""
@@ -119,9 +122,16 @@ class Checkpoints:
         return (last or on_time) and not self.args.eval_only
 
     def save_marked(self) -> bool:
-        """Save the state that was marked, if a run saves at all; returns whether it does."""
+        """Save the state that was marked, if a run saves at all; returns whether it does.
+
+        The faults of the batch that broke off are written, too: the logger gets no turn any more.
+        """
         if not self.args.eval_only:
             self.save()
+        update = self.marked["update"] + 1
+        lines = [json.dumps({"update": update} | fault) + "\n" for fault in self.envs.faults]
+        with suppress(RunError):  # what broke off says more than a full disk
+            append(self.run / "faults.jsonl", "".join(lines))
         return not self.args.eval_only
 
     def save(self) -> None:

@@ -35,7 +35,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def is_check(error: BaseException) -> bool:
-    """Return whether one line tells of the error: not if it comes from a library or from a bug."""
+    """Return whether a check of this project or a user's own code raised it: one line tells it."""
     return is_ours(error) or place_of(error) != ""
 
 

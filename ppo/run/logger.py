@@ -127,7 +127,7 @@ class Logger:
             f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
             f"return {summary['eval/return']:.3f} +- {summary['eval/return_stderr']:.3f}  "
             f"length {summary['eval/episode_len']:.1f}  ({summary['eval/episodes']} episodes, "
-            + f"{faults} of them lost to faults, " * (faults > 0)
+            + f"{faults} faults, " * (faults > 0)
             + f"{summary['time/eval']:.0f} s)"
         )
 
@@ -152,7 +152,9 @@ class Logger:
         faults = self.ranks.gather(list(envs.faults))
         envs.faults.clear()
         for fault in faults if self.leads else []:
-            self.say(f"environment {fault['env']} lost its episode: {fault['error']}")
+            lost = fault["env"] is not None  # else a worker has died between two turns
+            who = f"environment {fault['env']} lost its episode" if lost else "a worker was lost"
+            self.say(f"{who}: {fault['error']}")
             append(self.run_dir / "faults.jsonl", json.dumps({"update": update} | fault) + "\n")
         return len(faults)
 
@@ -182,7 +184,8 @@ class Logger:
 
 def shown(metrics: dict[str, float | None], name: str, form: str = ".2f") -> str:
     """The text of a figure, "-" where it does not exist."""
-    return format(metrics[name], form) if metrics.get(name) is not None else "-"
+    value = metrics.get(name)
+    return "-" if value is None or math.isnan(value) else format(value, form)
 
 
 class Timer:

@@ -12,7 +12,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-SMALL = 10**8  # bytes of weights: about 50 million parameters in bfloat16
+MAIN = Path(__file__).resolve().parents[2] / "main.py"
+FEW_BYTES = 10**8  # of weights: about 50 million parameters in bfloat16
 THREADS = "OMP_NUM_THREADS"
 
 
@@ -21,7 +22,7 @@ def end_at_once(number: int, frame) -> None:
     os._exit(130)  # an exception inside of an import may be caught, or crash a library
 
 
-if Path(sys.argv[0]).name == "main.py" and (
+if Path(sys.argv[0]).resolve() == MAIN and (
     signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it is not if nohup ignores it
 ):
     signal.signal(signal.SIGINT, end_at_once)
@@ -32,6 +33,8 @@ def set_up() -> None:
     nor a lost reader of the output be an error."""
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.stdout is None:  # it was closed before the start
+        sys.stdout = open(os.devnull, "w", errors="replace")
     sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a name's characters
     sys.path.append(os.getcwd())  # `--env-name my_env:MyEnv-v0` finds my_env.py beside the user
     atexit.register(output_is_lost)
@@ -60,7 +63,7 @@ def choose_threads(model: str) -> None:
     size = 0
     with suppress(OSError, ValueError):  # whatever is wrong is told when the model is loaded
         size = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
-    if THREADS in os.environ or not 0 < size < SMALL:
+    if THREADS in os.environ or not 0 < size < FEW_BYTES:
         return
     import torch
 

@@ -6,6 +6,7 @@ response token by token with its log-prob, value, advantage and KL, and what the
 """
 
 import json
+from math import isfinite
 from pathlib import Path
 
 from ppo.run.files import append
@@ -35,6 +36,7 @@ def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
     response, step = rollouts.responses[t][n], rollouts.steps[t][n]
     length = len(response.ids)
     per_token = lambda tensor: [round(x, 5) for x in tensor[t, n, :length].tolist()]
+    kl = per_token(rollouts.logps - rollouts.ref_logps)
     return {
         "episode": step.episode,
         "seed": step.seed,
@@ -55,5 +57,5 @@ def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
         "logps": per_token(rollouts.logps),
         "values": per_token(rollouts.values),
         "advantages": per_token(rollouts.advantages),
-        "kl": per_token(rollouts.logps - rollouts.ref_logps),
+        "kl": [x if isfinite(x) else None for x in kl],  # there may be no reference
     }

@@ -1,6 +1,7 @@
 """Prompts: the template's ids, and what is dropped when they are too long."""
 
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 import transformers.utils.chat_template_utils
@@ -171,7 +172,7 @@ def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
     prompt = render(messages)
     assert prompt.shortened and not prompt.overflow and len(prompt.ids) == 40
     with pytest.raises(ValueError, match=r"is below .* \(67 tokens\); raise --prompt-limit"):
-        make_render(make_tokenizer(), 40, first=messages)
+        make_render(make_tokenizer(), 40, SimpleNamespace(messages=lambda: messages))
     with pytest.raises(ValueError, match="raise --prompt-limit"):
         make_render(make_tokenizer(), 12)(messages)  # not even the mark fits
     messages[1:1] = conversation(2)[1:-1]  # history goes first

@@ -170,7 +170,7 @@ def test_one_bad_push_is_a_warning_and_two_in_a_row_end_the_run(setup, capsys):
     other = ActorCritic(big_heads(True, seed=1), 0, 1.0)
     for _ in range(2):
         assert engine.check_weights(other) > 1e-3
-        (line,) = capsys.readouterr().out.splitlines()
+        (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("warning: vLLM does not hold the trainer's weights")
         assert engine.check_weights(held) < 1e-4  # so the next bad one is the first again
     engine.check_weights(other)

@@ -57,7 +57,7 @@ def test_faults_are_shown_where_there_were_any(tmp_path):
         run = write_run(tmp_path / name, evals=evals)
         write_eval_table(run)
         text = (run / "eval.md").read_text()
-        assert ("faults" in text) == ("count as failures" in text) == shown
+        assert ("faults" in text) == ("counts as a failure" in text) == shown
     rows = [line.split(" | ")[3] for line in text.splitlines() if line.startswith("| toy")]
     assert rows == ["0", "3", "-"]
 
