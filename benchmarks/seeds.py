@@ -3,9 +3,10 @@
     python -m benchmarks.seeds                         with vLLM, about three minutes on two cores
     python -m benchmarks.seeds --engine transformers
 
-No thread variable is set. A round times one process, then three that start together. The first
-update of a process is left out, because it is slower, and so is the last, which others may have
-ended before. Each figure is the least of all rounds, because other work can only make it larger.
+Without --threads no thread variable is set. A round times one process, then three that start
+together. The first update of a process is left out, because it is slower, and so is the last, which
+others may have ended before. Each figure is the least of all rounds, because other work can only
+make it larger.
 """
 
 import argparse
@@ -25,14 +26,17 @@ FLAGS = """--env-name babyai-goto --model models/tiny --n-env 16 --e-len 8 --min
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", default="vllm", help="engine of the runs")
-    parser.add_argument("--updates", type=int, default=4, help="updates of a run")
+    parser.add_argument("--updates", type=int, default=4, help="updates of a run, at least 3")
+    parser.add_argument("--threads", help="OMP_NUM_THREADS; default: the program chooses")
     parser.add_argument("--rounds", type=int, default=3, help="times that each is measured")
     args = parser.parse_args()
+    if args.updates < 3:
+        parser.error("--updates must be at least 3: the first and the last are left out")
     cores = len(os.sched_getaffinity(0))
     alone = together = float("inf")
     for _ in range(args.rounds):
-        alone = min(alone, update_seconds(1, args.engine, args.updates))
-        together = min(together, update_seconds(3, args.engine, args.updates))
+        alone = min(alone, update_seconds(1, args.engine, args.updates, args.threads))
+        together = min(together, update_seconds(3, args.engine, args.updates, args.threads))
         print(f"so far {alone:.2f} and {together:.2f} s", flush=True)
     fair = max(1, 3 / cores)
     print(f"{args.engine}, {cores} cores: seconds per update of a run")
@@ -41,9 +45,10 @@ def main() -> None:
     print(f"{fair * alone / together:.2f} of the work that it does for one seed alone")
 
 
-def update_seconds(count: int, engine: str, updates: int) -> float:
+def update_seconds(count: int, engine: str, updates: int, threads: str | None) -> float:
     """Start `count` runs at the same time. Returns the median seconds of their updates."""
     env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    env |= {"OMP_NUM_THREADS": threads} if threads else {}
     with TemporaryDirectory() as folder:
         runs = [Path(folder) / str(seed) for seed in range(count)]
         flags = [*FLAGS, "--engine", engine, "--num-updates", str(updates)]
