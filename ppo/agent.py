@@ -7,6 +7,7 @@ warm-up.
 """
 
 from collections.abc import Sequence
+from math import hypot
 
 import torch
 from torch import Tensor
@@ -110,7 +111,8 @@ class Agent:
         values, returns = rollouts.values[..., 0], rollouts.returns[..., 0]
         return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
             "ppo/ratio_first_minibatch": first_ratio,
-            "ppo/grad_norm": sum(actor for actor, _ in norms) / len(norms),
+            "ppo/grad_norm": sum(hypot(actor, critic) for actor, critic in norms) / len(norms),
+            "ppo/grad_norm_actor": sum(actor for actor, _ in norms) / len(norms),
             "ppo/grad_norm_critic": sum(critic for _, critic in norms) / len(norms),
             "ppo/explained_variance": explained_variance(values, returns),
             "ppo/value_mean": values.mean().item(),

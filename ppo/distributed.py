@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import warnings
+from collections import Counter
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -122,13 +123,12 @@ class ZeroStepper(Stepper):
         super().__init__(actor_critic, optimizer, max_grad_norm, ranks)
         deepspeed = import_deepspeed()
         sharding = {"stage": stage, "stage3_param_persistence_threshold": 0}
-        sharding["sub_group_size"] = 10**14  # `_clip` needs a group's whole norm at once
         if offload:
             sharding["offload_optimizer"] = {"device": "cpu"}
         config = {
             "train_micro_batch_size_per_gpu": 1,  # required, but unused: micro-batches are ours
             "managed_gradient_accumulation": False,  # step() ends the accumulation
-            "gradient_clipping": 0.0,  # it would be by one norm of both groups; `_clip` does it
+            "gradient_clipping": 0.0 if max_grad_norm == float("inf") else max_grad_norm,
             "zero_optimization": sharding,
             "zero_force_ds_cpu_optimizer": False,  # its own would have to be compiled
             "zero_allow_untested_optimizer": True,
@@ -136,9 +136,11 @@ class ZeroStepper(Stepper):
         }
         trained = dict(model=actor_critic, optimizer=optimizer)
         self.engine, *_ = deepspeed.initialize(**trained, config=config)
-        self.model, self.stage, self.norms = self.engine, stage, []
-        # DeepSpeed steps one group at a time, once it has summed this rank's part of its gradient.
-        self.optimizer.register_step_pre_hook(self._clip)
+        self.model, self.stage, self.squares = self.engine, stage, Counter()
+        # A hook, because DeepSpeed shows nowhere else what one group adds to the norm: it steps one
+        # group after the other, or parts of one, with clipped gradients.
+        self.optimizer.register_step_pre_hook(self._measure)
+        self._name_groups()
         if stage == 3:
             actor_critic.whole = deepspeed.zero.GatheredParameters
 
@@ -147,19 +149,23 @@ class ZeroStepper(Stepper):
 
     def step(self, loss: float) -> tuple[list[float], bool]:
         """Step as `Stepper.step` does. A loss that is not finite shows in the gradients."""
-        self.norms.clear()
+        self.squares.clear()
         self.engine.step()
-        finite = not self.engine.optimizer.overflow
-        return list(self.norms) if finite else [float("nan")] * 2, finite
+        if self.engine.optimizer.overflow:
+            return [float("nan")] * 2, False
+        clipped = max(1.0, float(self.engine.get_global_grad_norm()) / self.max_grad_norm)
+        return [clipped * self.squares[name] ** 0.5 for name in ("actor", "critic")], True
 
-    def _clip(self, optimizer, *_) -> None:
-        """Clip the gradient of a group, of which each rank holds a part, by the group's norm."""
-        parts = [p.grad for group in optimizer.param_groups for p in group["params"]]
-        square = sum(part.double().square().sum() for part in parts)
-        norm = self.ranks.sum(square).sqrt().item()
-        for part in parts:
-            part.mul_(min(1.0, self.max_grad_norm / (norm + 1e-6)))
-        self.norms.append(norm)
+    def _name_groups(self) -> None:
+        for name, group in zip(("actor", "critic"), self.optimizer.param_groups, strict=True):
+            group["name"] = name
+
+    def _measure(self, optimizer, *_) -> None:
+        """Add the squares of the gradients that AdamW is about to step; each rank has a part."""
+        for group in optimizer.param_groups:
+            for p in group["params"]:  # in chunks, because copies in fp64 take memory
+                square = sum(chunk.double().square().sum() for chunk in p.grad.split(2**24))
+                self.squares[group["name"]] += self.ranks.sum(square).item()
 
     def state_dict(self) -> dict:
         """Return how the checkpoint is sharded. Each rank writes its part of the rest (`save`)."""
@@ -175,3 +181,4 @@ class ZeroStepper(Stepper):
             ranks = f"{state['ranks']} ranks, " if stage else ""
             raise ValueError(f"it is of {ranks}--zero-stage {stage}, this run is not")
         self.engine.load_checkpoint(folder, tag="zero", load_module_strict=False)
+        self._name_groups()  # the checkpoint has brought its own

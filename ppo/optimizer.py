@@ -6,8 +6,9 @@
 import math
 from pathlib import Path
 
+import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from storage.ranks import Ranks
 
@@ -25,21 +26,23 @@ class Stepper:
         loss.backward()
 
     def step(self, loss: float) -> tuple[list[float], bool]:
-        """Clip the gradients and step, unless a norm or the minibatch's loss is not finite.
+        """Clip the gradient and step, unless its norm or the minibatch's loss is not finite.
         Returns the actor's and the critic's norm before clipping and whether a step was made."""
         groups = [group["params"] for group in self.optimizer.param_groups]
         for p in groups[0] + groups[1]:
             if p.grad is not None:  # a frozen actor has none on any rank, so all ranks sum the same
                 self.ranks.sum(p.grad)
-        # Each by its own norm: in one norm a critic that is far off would slow the actor down.
-        norms = [clip_grad_norm_(parameters, self.max_grad_norm).item() for parameters in groups]
-        finite = all(map(math.isfinite, [*norms, loss]))
+        norms = [get_total_norm([p.grad for p in some if p.grad is not None]) for some in groups]
+        # One norm of both: where the critic is far off, the actor is slowed down as well.
+        norm = torch.stack(norms).norm()
+        clip_grads_with_norm_(groups[0] + groups[1], self.max_grad_norm, norm)
+        finite = math.isfinite(norm) and math.isfinite(loss)
         if finite:
             self.optimizer.step()
         # None, not 0: AdamW skips parameters without a gradient, but steps those whose gradient is
         # zero, by their momentum. The warm-up relies on it to leave the actor as it is.
         self.optimizer.zero_grad(set_to_none=True)
-        return norms, finite
+        return [norm.item() for norm in norms], finite
 
     def reset_actor(self) -> None:
         """Let AdamW count the actor's steps from 0 again, after the warm-up."""

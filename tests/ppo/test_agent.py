@@ -315,9 +315,8 @@ def test_a_non_finite_gradient_is_skipped_and_counted(capsys):
         assert_close(p, q, atol=1e-6, rtol=0, msg=name)
 
 
-def test_actor_and_critic_are_clipped_each_by_its_own_norm():
-    # actor: gradients 3 and 4 have norm 5, clipped to .5 -> .3 and .4
-    # critic: 40 is clipped to .5, and .2 stays
+def test_actor_and_critic_are_clipped_by_their_common_norm():
+    # actor: 3 and 4 have norm 5, critic: 12; together 13, clipped to .65 = 13 / 20; .1 in all stays
     class Three(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -330,17 +329,17 @@ def test_actor_and_critic_are_clipped_each_by_its_own_norm():
             return list(self.parts)[2:]
 
     three = Three()
-    agent = make_agent(three, max_grad_norm=0.5)
+    agent = make_agent(three, max_grad_norm=0.65)
     seen = []
     agent.optimizer.step = lambda: seen.append([part.grad.item() for part in three.parts])
-    for critic in (40.0, 0.2):
-        for part, gradient in zip(three.parts, (3.0, 4.0, critic), strict=True):
-            part.grad = torch.tensor([gradient])
+    for scale in (1, 0.01):
+        for part, gradient in zip(three.parts, (3.0, 4.0, 12.0), strict=True):
+            part.grad = torch.tensor([scale * gradient])
         # the norms before clipping are what is logged
-        assert agent._step([], loss=0.0) == pytest.approx([5.0, critic])
+        assert agent._step([], loss=0.0) == pytest.approx([5 * scale, 12 * scale])
         assert all(part.grad is None for part in three.parts)
-    assert seen[0] == pytest.approx([0.3, 0.4, 0.5], rel=1e-4)
-    assert seen[1] == pytest.approx([0.3, 0.4, 0.2], rel=1e-4)
+    assert seen[0] == pytest.approx([0.15, 0.2, 0.6], rel=1e-4)
+    assert seen[1] == pytest.approx([0.03, 0.04, 0.12], rel=1e-4)
 
 
 def test_every_epoch_sees_every_turn_once_in_mixed_order(monkeypatch):
