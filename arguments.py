@@ -100,7 +100,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--first-token-weight", type=float, default=3.0,
           help="weight of a turn's first token in the value loss")  # fmt: skip
     group("--entropy-coef", type=float, default=0.0, help="coefficient of the entropy bonus")
-    group("--max-grad-norm", type=float, default=1.0, help="clips actor and critic; inf: off")
+    group("--max-grad-norm", type=float, default=1.0, help="clips the gradient; inf: off")
     group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
           help="dtype of activations; auto: bfloat16 on a GPU")  # fmt: skip
     group("--gradient-checkpointing", action="store_true", help="recompute activations")

@@ -1,4 +1,4 @@
-"""From losses to weights: gradients are summed over ranks and clipped by their norm; AdamW steps.
+"""From losses to weights: gradients are summed over ranks and clipped by one norm; AdamW steps.
 
 `Stepper` is for ranks that each hold the whole model; `ppo.distributed` has one for shards of it.
 """
