@@ -27,8 +27,7 @@ def make_render(tokenizer, prompt_limit: int, memory=None) -> Callable[..., Prom
 
     memory: at the first turn of an episode, where its messages must fit whole, so that too small a
         limit is told before the run begins; None: a resumed run, in the middle of its episodes
-    ValueError: they do not fit, or the tokenizer has no chat template; from `render`: the parts of
-        a prompt that must stay are too long
+    ValueError: they do not; there is no chat template; from `render`: what must stay is too long
     """
     if getattr(tokenizer, "chat_template", None) is None:
         name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__

@@ -7,7 +7,6 @@ warm-up.
 """
 
 from collections.abc import Sequence
-from math import hypot
 
 import torch
 from torch import Tensor
@@ -111,7 +110,7 @@ class Agent:
         values, returns = rollouts.values[..., 0], rollouts.returns[..., 0]
         return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
             "ppo/ratio_first_minibatch": first_ratio,
-            "ppo/grad_norm": sum(hypot(actor, critic) for actor, critic in norms) / len(norms),
+            "ppo/grad_norm": sum((a**2 + c**2) ** 0.5 for a, c in norms) / len(norms),
             "ppo/grad_norm_actor": sum(actor for actor, _ in norms) / len(norms),
             "ppo/grad_norm_critic": sum(critic for _, critic in norms) / len(norms),
             "ppo/explained_variance": explained_variance(values, returns),

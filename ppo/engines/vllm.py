@@ -23,6 +23,7 @@ import torch
 from transformers import AutoConfig
 
 from ppo.engines.contract import CannotRun, Engine, Response
+from ppo.engines.lockstep import TransformersEngine
 from ppo.errors import RunError
 
 # vLLM reads these variables when it is imported. The engine core must share this process: weights
@@ -60,8 +61,10 @@ class VLLMEngine(Engine):
         dtype: str, seed: int, gpu_memory_utilization: float, max_num_seqs: int, sharded=False,
     ):  # fmt: skip
         super().__init__(tokenizer, ends, response_limit, temperature, max_num_seqs=max_num_seqs)
-        self.dtype, self.cuda, self.asleep = dtype, current_platform.is_cuda(), False
-        self.names = map(str, count())  # of requests; `queue`: name -> arguments of `_add`
+        self.dtype, self.sharded = dtype, sharded
+        self.cuda, self.asleep = current_platform.is_cuda(), False
+        self.names = map(str, count())  # of requests; `queue`: name -> slot, prompt, seed
+        self.second = TransformersEngine(tokenizer, ends, response_limit, temperature)
         self.recent, self.agreed = deque(maxlen=PROBES), False  # prompts; see check_weights
         length = prompt_limit + self.response_limit
         # On a CPU, blocks have 32 tokens, as the default, 128, exceeds short prompts.
@@ -106,7 +109,7 @@ class VLLMEngine(Engine):
         stats = super().stats()
         return stats and stats | {"engine/push_gap": self.push_gap}
 
-    def _add(self, slot: int, prompt, seed: int, limit: int, tries: int = 1) -> None:
+    def _add(self, slot: int, prompt, seed: int, limit: int) -> None:
         options = dict(temperature=self.temperature, seed=seed, max_tokens=limit)
         # Only these ids stop a response, and they are kept in it.
         options |= dict(stop_token_ids=sorted(self.ends), ignore_eos=True, detokenize=False)
@@ -114,29 +117,34 @@ class VLLMEngine(Engine):
         options |= dict(logprobs=0, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY)
         name, params = next(self.names), SamplingParams(**options)
         self.llm.llm_engine.add_request(name, {"prompt_token_ids": prompt.ids}, params)
-        self.queue[name] = slot, prompt, seed, limit, tries
+        self.queue[name] = slot, prompt, seed
 
     def _step(self) -> Iterator[tuple[int, object, list[int], list[float], int]]:
-        """Step vLLM. Yields slot, prompt, ids, log-probs and cached prompt tokens of complete ones.
-        What fails is asked again, with its seed, after all others. RunError: it fails twice"""
+        """Step vLLM. Yields slot, prompt, ids, log-probs and cached prompt tokens of complete ones,
+        at last those that vLLM failed at. RunError: ZeRO 3 shards the weights that could answer"""
         for out in self.llm.llm_engine.step():
             answer = out.outputs[0]
             if answer.token_ids and answer.finish_reason in ("stop", "length"):
                 slot, prompt, *_ = self.queue.pop(out.request_id)
                 ids, logps = list(answer.token_ids), list(answer.logprobs.logprobs)
                 yield slot, prompt, ids, logps, out.num_cached_tokens or 0
-        if not self.llm.llm_engine.has_unfinished_requests():
+        if self.queue and not self.llm.llm_engine.has_unfinished_requests():
             failed, self.queue = self.queue, {}
-            for slot, prompt, seed, limit, tries in failed.values():
-                if tries == 2:
-                    raise RunError(f"vLLM failed twice at a prompt of {len(prompt.ids)} tokens")
-                self._add(slot, prompt, seed, limit, tries=2)
+            said = f"vLLM failed at a prompt ({len(failed)} in this step)"
+            if self.sharded:
+                raise RunError(said)
+            print(f"warning: {said}; transformers answers it", file=sys.stderr)
+            for slot, prompt, seed in failed.values():
+                self.second.submit(slot, prompt, (seed,))
+            for slot, response in self.second.step():
+                yield slot, response.prompt, response.ids, response.logps, 0
 
     @torch.no_grad()
     def push_weights(self, actor_critic) -> None:
         """Stream the actor's parameters into the engine's, one at a time, and wake the engine.
         RunError: its log-probs are not those of the new weights"""
         assert self.idle, f"{len(self.queue)} responses are still being sampled"
+        self.second.push_weights(actor_critic)
         self.wake("weights")
         dtype = getattr(torch, self.dtype)
         weights = ((name, weight.to(dtype)) for name, weight in actor_critic.weights())

@@ -85,8 +85,9 @@ def setup(engines, tokenizer):
 
     def setup(tie=True, ends=(0,), limit=24, temperature=1.0, seed=0):
         engine = engines[tie]
-        engine.tokenizer, engine.ends, engine.pieces = tokenizer, set(ends), {}
-        engine.response_limit, engine.temperature = limit, temperature
+        for one in (engine, engine.second):
+            one.tokenizer, one.ends, one.pieces = tokenizer, set(ends), {}
+            one.response_limit, one.temperature = limit, temperature
         engine.recent.clear()
         engine.agreed = False
         actor_critic = ActorCritic(big_heads(tie, seed), 0, temperature or 1.0)
@@ -213,9 +214,18 @@ def plain(responses):
     return {slot: (r.ids, r.logps) for slot, r in responses.items()}
 
 
+def instead(engine, actor_critic, slot) -> tuple:
+    """What the transformers engine says to the prompt of `slot` with the seed of `generate`."""
+    seed = int(np.random.SeedSequence((3, slot)).generate_state(1)[0])
+    other = TransformersEngine(engine.tokenizer, engine.ends, engine.response_limit, 1.0)
+    other.push_weights(actor_critic)
+    other.submit(slot, FakePrompt(PROMPTS[slot]), (seed,))
+    return plain(dict(other.step()))[slot]
+
+
 @pytest.mark.parametrize("reason", ["abort", "error", "stop"])
-def test_a_request_that_fails_is_made_again(reason, setup, monkeypatch):
-    engine, _ = setup(limit=6)
+def test_transformers_answers_where_vllm_fails(reason, setup, monkeypatch, capsys):
+    engine, actor_critic = setup(limit=6)
     whole, core = plain(generate(engine)), engine.llm.llm_engine
     step, failures = core.step, []
 
@@ -223,18 +233,21 @@ def test_a_request_that_fails_is_made_again(reason, setup, monkeypatch):
         outputs = step()
         for out in outputs:
             if not failures:
-                failures.append(out)
+                failures.append(engine.queue[out.request_id][0])
                 out.outputs[0].finish_reason = reason
                 out.outputs[0].token_ids = [] if reason == "stop" else out.outputs[0].token_ids[:1]
         return outputs
 
     monkeypatch.setattr(core, "step", failing)
-    assert plain(generate(engine)) == whole
-    assert len(failures) == 1
+    said = plain(generate(engine))
+    (slot,) = failures
+    assert said == whole | {slot: instead(engine, actor_critic, slot)}
+    line = "warning: vLLM failed at a prompt (1 in this step); transformers answers it\n"
+    assert capsys.readouterr().err.endswith(line)
 
 
-def test_a_request_that_vllm_drops_without_a_word_is_made_again(setup):
-    engine, _ = setup()
+def test_transformers_answers_what_vllm_drops_without_a_word(setup):
+    engine, actor_critic = setup()
     whole = plain(generate(engine))
     for slot, ids in enumerate(PROMPTS):
         engine.submit(slot, FakePrompt(ids), seed=(3, slot))
@@ -242,15 +255,16 @@ def test_a_request_that_vllm_drops_without_a_word_is_made_again(setup):
     engine.llm.llm_engine.abort_request([list(engine.queue)[2]])  # no output will tell of it
     while not engine.idle:
         responses.update(engine.step())
-    assert plain(responses) == whole
+    assert plain(responses) == whole | {2: instead(engine, actor_critic, 2)}
 
 
-def test_a_request_that_fails_twice_ends_the_run(setup, monkeypatch):
+def test_with_sharded_weights_a_failure_ends_the_run(setup, monkeypatch):
     engine, _ = setup()
     core = engine.llm.llm_engine
     step, failing = core.step, lambda: [out for out in step() if False]
     monkeypatch.setattr(core, "step", failing)
-    with pytest.raises(RunError, match="^vLLM failed twice at a prompt of 143 tokens$"):
+    monkeypatch.setattr(engine, "sharded", True)
+    with pytest.raises(RunError, match=r"^vLLM failed at a prompt \(1 in this step\)$"):
         generate(engine, [PROMPTS[1]])
     engine.queue = {}
 
