@@ -72,8 +72,10 @@ def test_a_run_whose_output_nobody_reads_is_saved_and_ends(tmp_path, model_dir):
     code, _, err = run(f"{MAIN[1]} {flags}", tmp_path, lines=1)
     assert code == 128 + signal.SIGHUP
     assert err == "\nSIGHUP: the run is saved and ends; Ctrl-C ends it at once\n"
-    made = (tmp_path / "run" / "metrics.jsonl").read_text().count("\n")
-    assert load_checkpoint(tmp_path / "run")["update"] == made > 0
+    # The reader may have left before the first update.
+    log = tmp_path / "run" / "metrics.jsonl"
+    made = log.read_text().count("\n") if log.exists() else 0
+    assert load_checkpoint(tmp_path / "run")["update"] == made
 
 
 def test_help_that_nobody_reads(tmp_path):
