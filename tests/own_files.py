@@ -4,6 +4,9 @@ Each case is a class or a function. The line that a message must name ends with 
 and the case's name.
 """
 
+import sys
+from pathlib import Path
+
 RESET, STEP = "def reset(self, *, seed=None, options=None):", "def step(self, action):"
 
 
@@ -40,3 +43,15 @@ def place(file: str, name: str) -> str:
     """What a message says first: the marked line of a case in a file of the working directory."""
     (line,) = [n for n, text in enumerate(open(file), 1) if text.endswith(f"# here {name}\n")]
     return f"{file}:{line}: "
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def work_in(folder: Path, monkeypatch) -> None:
+    """The user stands in the folder, and his modules are found there."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])

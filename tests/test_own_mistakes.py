@@ -3,13 +3,12 @@ says it in one line."""
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from own_files import attribute, marked, method, place
+from own_files import attribute, marked, method, place, work_in, write
 
 import main
 import memory
@@ -25,16 +24,12 @@ OWN = {}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("own")
-    for name, text in OWN.items():
-        (folder / name).write_text(text)
-    return folder
+    return write(tmp_path_factory.mktemp("own"), OWN)
 
 
 @pytest.fixture(autouse=True)
 def here(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    work_in(folder, monkeypatch)
     yield
     shutil.rmtree("run", ignore_errors=True)
 

@@ -7,7 +7,6 @@ weights_only, so nothing in it is executed. Rank 0 writes; all ranks share the d
 Environments are not stored but played again: with equal seeds and responses they do the same.
 """
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import torch
 
 from ppo.errors import RunError
 from ppo.run.directory import logs, say_what_is_trusted
-from ppo.run.files import append, recover, sha256, sync, written_aside
+from ppo.run.files import append_records, recover, sha256, sync, written_aside
 from ppo.run.saved import (
     MODEL_UPDATE,
     NAMES,
@@ -128,10 +127,9 @@ class Checkpoints:
         """
         if not self.args.eval_only:
             self.save()
-        update = self.marked["update"] + 1
-        lines = [json.dumps({"update": update} | fault) + "\n" for fault in self.envs.faults]
-        with suppress(RunError):  # what broke off says more than a full disk
-            append(self.run / "faults.jsonl", "".join(lines))
+        if faults := self.envs.faults:
+            with suppress(RunError):  # what broke off says more than a full disk
+                append_records(self.run / "faults.jsonl", self.marked["update"] + 1, faults)
         return not self.args.eval_only
 
     def save(self) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 from contextlib import contextmanager, suppress
@@ -127,6 +128,11 @@ def append(path: Path, text: str) -> None:
         with suppress(OSError):
             os.truncate(path, size)
         raise not_written(path, error.strerror) from error
+
+
+def append_records(path: Path, update: int, records: list[dict]) -> None:
+    """Add each record to a log, as a JSON line that begins with `update`. RunError: as `append`"""
+    append(path, "".join(json.dumps({"update": update} | record) + "\n" for record in records))
 
 
 def not_written(path: Path, reason: str) -> RunError:

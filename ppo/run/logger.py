@@ -18,7 +18,7 @@ from tqdm import tqdm
 from ppo.errors import RunError
 from ppo.run.board import open_board
 from ppo.run.figures import batch_figures
-from ppo.run.files import append
+from ppo.run.files import append_records
 from ppo.run.process import output_is_lost
 from ppo.run.turns import write_rows, write_turns
 from storage.ranks import ALONE, Ranks
@@ -155,7 +155,8 @@ class Logger:
             lost = fault["env"] is not None  # else a worker has died between two turns
             who = f"environment {fault['env']} lost its episode" if lost else "a worker was lost"
             self.say(f"{who}: {fault['error']}")
-            append(self.run_dir / "faults.jsonl", json.dumps({"update": update} | fault) + "\n")
+        if self.leads and faults:
+            append_records(self.run_dir / "faults.jsonl", update, faults)
         return len(faults)
 
     def _record(self, file: str, update: int, metrics: dict) -> None:
@@ -163,7 +164,7 @@ class Logger:
         if not self.leads:
             return
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
-        append(self.run_dir / file, json.dumps({"update": update} | finite) + "\n")
+        append_records(self.run_dir / file, update, [finite])
         self._show(file, update, finite)
 
     def _show(self, file: str, update: int, metrics: dict) -> None:

@@ -5,11 +5,10 @@ response token by token with its log-prob, value, advantage and KL, and what the
 `python -m ppo.reports.viewer RUN` shows it.
 """
 
-import json
 from math import isfinite
 from pathlib import Path
 
-from ppo.run.files import append
+from ppo.run.files import append_records
 
 
 def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None:
@@ -24,12 +23,11 @@ def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None
 
 def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
     """Append the turns of `rows` to a file; row t * N + n is turn t of environment n."""
-    lines = []
+    records = []
     for t, n in (divmod(row, rollouts.n_env) for row in rows):
         turn = (update - 1) * rollouts.e_len + t
-        record = {"update": update, "env": n, "turn": turn} | _turn(rollouts, tokenizer, t, n)
-        lines.append(json.dumps(record) + "\n")
-    append(path, "".join(lines))
+        records.append({"env": n, "turn": turn} | _turn(rollouts, tokenizer, t, n))
+    append_records(path, update, records)
 
 
 def _turn(rollouts, tokenizer, t: int, n: int) -> dict:

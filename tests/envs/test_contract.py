@@ -1,10 +1,9 @@
 """What a user's environment does wrong is one line with his file and line, also from workers."""
 
-import sys
 from functools import partial
 
 import pytest
-from own_files import RESET, attribute, marked, method, place, reset, step
+from own_files import RESET, attribute, marked, method, place, reset, step, work_in, write
 from small_envs import Dice
 
 from envs import make_env
@@ -115,16 +114,12 @@ for name in [*ANSWERS, *RAISES]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("own")
-    for name, text in OWN.items():
-        (folder / name).write_text(text)
-    return folder
+    return write(tmp_path_factory.mktemp("own"), OWN)
 
 
 @pytest.fixture(autouse=True)
 def here(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    work_in(folder, monkeypatch)
 
 
 def failure(pool, make, workers: int) -> str:
