@@ -32,8 +32,10 @@ def make_envs(args, seeds: list[Iterable[int]], first: int = 0, proven: bool = F
     """The environments of the command line, one for each item of `seeds`; see `VecEnv`."""
     options = dict(format_penalty=args.format_penalty, max_episode_steps=args.max_episode_steps)
     tell_time_limit(args.env_name, args.max_episode_steps)
+    if args.env_threads and ":" in args.env_name:
+        options |= dict(own_random=False)
     make = partial(make_env, args.env_name, **options)
-    home = dict(workers=args.env_workers, timeout=args.env_timeout)
+    home = dict(workers=args.env_workers, timeout=args.env_timeout, threads=args.env_threads)
     return VecEnv(make, seeds, **home, first=first, proven=proven)
 
 
