@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from real_runs import contents, launch, load_checkpoint, wait_for
+from real_runs import CLOCK, contents, launch, load_checkpoint, wait_for
 from transformers import AutoModelForCausalLM
 
 import main
@@ -49,7 +49,7 @@ def resume(run: Path, flags: str = "") -> int:
     return main.main(get_args(["--resume", str(run), *flags.split()]))
 
 
-def outcome(run: Path, without: tuple[str, ...] = ("time/",)) -> dict:
+def outcome(run: Path, without: tuple[str, ...] = CLOCK) -> dict:
     """All that a run computed, without what a clock said."""
     logs = {}
     for name in LOGS:
@@ -107,7 +107,7 @@ def test_with_vllm_as_well(tmp_path):
         "--env-name babyai-goto --engine vllm --prompt-limit 256 --num-updates 2",
     )
     # no prompt was asked before the first push of a process: weights are compared on others there
-    without = ("time/", "engine/push_gap")
+    without = (*CLOCK, "engine/push_gap")
     whole = outcome(tmp_path, without)
     forget_since(tmp_path, 1)
     resume(tmp_path)
@@ -120,7 +120,7 @@ def test_a_resumed_run_is_the_run_that_was_interrupted(flags, model_dir, tmp_pat
     After 2 turns of warm-up and 2 of an update, 1 turn of the second episode of 3 is played."""
     run = tmp_path / "run"
     # which worker answers first decides what the engine batches together, and so its rounding
-    without = ("time/", "engine/") if "workers" in flags else ("time/",)
+    without = ("time/", "engine/") if "workers" in flags else CLOCK
     train(run, model_dir if "toy" in flags else str(TINY), f"--env-name {flags}")
     whole = outcome(run, without)
     forget_since(run, 1)

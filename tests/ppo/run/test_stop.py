@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from real_runs import launch, load_checkpoint, wait_for
+from real_runs import CLOCK, launch, load_checkpoint, wait_for
 
 import main
 from arguments import get_args
@@ -51,7 +51,7 @@ def outcome(run: Path) -> dict:
     logs = {}
     for name in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl", "trajectories.jsonl"):
         records = map(json.loads, (run / name).read_text().splitlines())
-        logs[name] = [{k: v for k, v in r.items() if not k.startswith("time/")} for r in records]
+        logs[name] = [{k: v for k, v in r.items() if not k.startswith(CLOCK)} for r in records]
     return logs | {"weights": (run / "model" / "model.safetensors").read_bytes()}
 
 
@@ -99,6 +99,9 @@ def test_an_error_in_collection_saves_what_was_learnt(
 FAILING = """
 import gymnasium, os
 from gymnasium.spaces import Text
+from envs.pool import faults
+
+faults.PAUSE = 0.01  # seconds; the twelve tries would take minutes
 
 class Failing(gymnasium.Env):
     observation_space = action_space = Text(100)
