@@ -89,7 +89,7 @@ class Workers:
         self.workers[i % len(self.workers)].ask(i, method, *args)
 
     def receive(self, seconds: float) -> list[tuple]:
-        left = min(worker.left for worker in self.workers)
+        left = min((worker.left for worker in self.workers), default=0)
         ends = [worker.connection for worker in self.workers]
         ends += [worker.process.sentinel for worker in self.workers]
         multiprocessing.connection.wait(ends, max(0, min(seconds, left, LOOK)))
