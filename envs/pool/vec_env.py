@@ -105,8 +105,8 @@ class VecEnv:
         A Step with `done` and without `first` used up the seeds: nothing may be sent after it.
         """
         assert self.places[i].seed is not None, f"environment {i} has no episode to play"
-        busy = i in self.busy or i in self.results
-        assert not busy, f"environment {i} is still busy with a turn"
+        busy = f"environment {i} is still busy with a turn"
+        assert i not in self.busy | self.results.keys(), busy
         self.places[i].responses.append(response)
         self._proceed(i)
 

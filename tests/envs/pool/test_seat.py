@@ -160,6 +160,7 @@ def line_of(words: str) -> str:
 
 
 RAISES, LEAVES = line_of('raise KeyError("lost")'), line_of('sys.exit("enough")')
+CANCELS = line_of("raise asyncio.CancelledError")
 
 
 @BOTH
@@ -171,6 +172,7 @@ RAISES, LEAVES = line_of('raise KeyError("lost")'), line_of('sys.exit("enough")'
         ("number", "Dice.step returned the observation 3; it must be a text that is not empty"),
         ("nan", "Dice.step returned the reward nan; it must be a finite number"),
         ("leave", f"{LEAVES}SystemExit('enough')"),
+        ("cancel", f"{CANCELS}CancelledError()"),
     ],
 )
 def test_an_environment_that_fails_loses_its_episode(pool, workers, word, error):
