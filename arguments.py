@@ -3,6 +3,7 @@ small models override some of them (tables below), and what is typed overrides b
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -19,13 +20,17 @@ PAPER = dict(
     model="Qwen/Qwen2.5-3B-Instruct", n_env=32, e_len=8, num_updates=300, minibatch=128,
     ppo_epoch=1, lr=1e-6, critic_lr=1e-5, w_epoch=40, w_iter=5, w_lr=1e-5, w_fraction=0.1,
     critic_layers=2, value_clip=0.5, prompt_limit=1024, response_limit=512, memory_length=1,
-    token_budget=4096,
+    token_budget=4096, env_workers=0,
 )  # fmt: skip
+# Of a rank's processors the trainer needs one, and more than eight workers have little to do.
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+WORKERS = max(0, min(PROCESSORS // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1, 8))
 FAMILIES = {
     "babaisai": dict(response_limit=384, w_iter=10),
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
+        env_workers=WORKERS,  # idle ones make the next worlds, a quarter of a second each
     ),
 }  # fmt: skip
 # A model below this hidden size takes the defaults of the embedded models. The size, unlike the
@@ -34,6 +39,7 @@ NARROW = 512  # pretrained chat models are wider
 EMBEDDED = dict(
     model=str(TINY), num_updates=40, ppo_epoch=2, lr=2e-4, critic_lr=3e-4, w_iter=6, w_lr=5e-4,
     w_fraction=0.2, critic_layers=1, response_limit=32, eval_interval=20,
+    env_workers=0,  # workers change the engine's batches, and with them the last bits of a run
 )  # fmt: skip
 ENGINE_NAMES = ("auto", "vllm", "transformers")
 LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller updates away
@@ -55,7 +61,9 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--n-env", type=int, help="environments in parallel, N")
     group("--max-episode-steps", type=int, help="turns per episode; default: the task's limit")
     group("--format-penalty", type=float, default=0.1, help="cost of a turn without valid action")
-    group("--env-workers", type=int, default=0, help="environment processes; 0: none, in this one")
+    group("--env-workers", type=int, help="environment processes; 0: none, in this one")
+    group("--env-threads", type=int, default=0,
+          help="threads instead, for environments that wait; a turn has no time limit")  # fmt: skip
     group("--env-timeout", type=float, default=300, help="seconds per turn, with workers only")
     group("--memory", default="window", help="window, action, periodic, full or module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
@@ -131,6 +139,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         known, _ = parser.parse_known_args([word for word in typed if word not in ("-h", "--help")])
         resumed = resumed_run(known)
         saved = saved_args(resumed) if resumed else {}
+        if known.env_threads or known.env_workers:  # what is typed replaces the other kind
+            saved = {k: v for k, v in saved.items() if k not in ("env_workers", "env_threads")}
         parser.set_defaults(**(defaults(known) | saved))
         args = parser.parse_args(argv)
         args.resume = resumed
@@ -154,8 +164,9 @@ def defaults(known: argparse.Namespace) -> dict:
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
     if known.lora_rank:
         chosen |= dict(lr=max(chosen["lr"], LORA_LR))
-    turns = (known.n_env or chosen["n_env"]) * (known.e_len or chosen["e_len"])
-    chosen |= dict(minibatch=min(chosen["minibatch"], turns))
+    n_env, e_len = known.n_env or chosen["n_env"], known.e_len or chosen["e_len"]
+    chosen |= dict(minibatch=min(chosen["minibatch"], n_env * e_len))
+    chosen |= dict(env_workers=0 if known.env_threads else min(chosen["env_workers"], n_env))
     why = f"{'' if small else 'not '}narrower than {NARROW} (hidden size: {width or 'unknown'})"
     said = known.model and f"the {'embedded models' if small else 'paper'}: the model is {why}"
     return chosen | dict(reference="none" if known.kl_coef == 0 else "device", defaults=said)
@@ -169,7 +180,8 @@ RANGES = [
      "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit response_limit "
      "eval_episodes save_interval w_iter max_episode_steps"),
     ("from 0 to 1000000000", lambda x: 0 <= x <= MANY,
-     "w_epoch memory_length env_workers eval_interval log_envs critic_layers lora_rank"),
+     "w_epoch memory_length env_workers env_threads eval_interval log_envs critic_layers "
+     "lora_rank"),
     ("from 0 to 2**32 - 1", lambda x: 0 <= x < 2**32, "seed"),
     ("in [0, 1]", lambda x: 0 <= x <= 1,
      "gamma_step lam_step gamma_token lam_token lr critic_lr w_lr"),
@@ -201,8 +213,12 @@ def check(args: argparse.Namespace) -> None:
     if ":" not in args.engine and args.engine not in ENGINE_NAMES:
         choices = f"choices: {', '.join(ENGINE_NAMES)}, or module:name of your own"
         raise ValueError(f"unknown engine {args.engine!r}; {choices}")
-    if args.env_workers > args.n_env:
-        raise ValueError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
+    if args.env_workers and args.env_threads:
+        both = f"--env-workers {args.env_workers} and --env-threads {args.env_threads}"
+        raise ValueError(f"{both}: environments live in processes or in threads, not in both")
+    for name, count in (("workers", args.env_workers), ("threads", args.env_threads)):
+        if count > args.n_env:
+            raise ValueError(f"--env-{name} {count} is more than --n-env {args.n_env}")
     if args.reference == "sharded" and args.zero_stage != 3:
         raise ValueError("--reference sharded needs --zero-stage 3")
     if args.reference == "none" and args.kl_coef > 0:

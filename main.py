@@ -77,11 +77,11 @@ def main(args) -> int:
             return 0
         kl, estimator, warm_up_critic = make_kl(args), make_estimator(args), make_warm_up(args)
         actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
-        agent = make_agent(args, actor_critic, ranks)
-        rollouts = make_storage(args, ranks)
+        agent, rollouts = make_agent(args, actor_critic, ranks), make_storage(args, ranks)
         start = checkpoints.restore(tokenizer, agent=agent, kl=kl, episodes=rollouts.episodes)
         mine = ranks.share(args.n_env)  # the environments that this rank plays
-        envs = cleanup.enter_context(closing(make_envs(args, training_seeds(args.seed, mine))))
+        envs = make_envs(args, training_seeds(args.seed, mine), first=mine.start)
+        cleanup.callback(envs.close)
         memories = make_memories(args, envs.resume(checkpoints.places(mine)))
         render = make_render(tokenizer, args.prompt_limit, None if args.resume else memories[0])
         engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
@@ -149,7 +149,8 @@ def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> N
     """Play the evaluation panel: the same episodes and the same sampling noise in every run."""
     transcript = Transcript() if args.eval_only else None
     panel = Panel(min(args.n_env, args.eval_episodes), ranks, transcript)
-    envs = make_envs(args, panel_seeds(args.eval_episodes, panel.n_env, panel.share))
+    seeds = panel_seeds(args.eval_episodes, panel.n_env, panel.share)
+    envs = make_envs(args, seeds, first=panel.share.start, proven=not args.eval_only)
     with timer("eval"), closing(envs):
         collect(envs, make_memories(args, envs.resume(None)), engine, render, panel, 0, stop)
     if stop.asked:

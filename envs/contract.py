@@ -32,27 +32,25 @@ class EnvError(RuntimeError):
 class Fault(Exception):
     """An environment raised an exception, gave a wrong answer, hung, or killed its worker.
 
-    error: one line; broken: whether a contract was broken, which may happen in each episode
+    error: one line
+    broken: whether a contract was broken, which may happen in each episode
+    unmade: whether the user's mistake, which the line tells, kept it from being made
     """
 
-    def __init__(self, error: str, traceback: str = "", broken: bool = False):
-        super().__init__(error, traceback, broken)
-        self.error, self.traceback, self.broken = error, traceback, broken
+    def __init__(self, error: str, traceback: str = "", broken=False, unmade=False):
+        super().__init__(error, traceback, broken, unmade)
+        self.error, self.traceback, self.broken, self.unmade = error, traceback, broken, unmade
 
 
-def fault_of(error: BaseException) -> Fault:
-    """Return the Fault that tells of an exception, with the user's file and line."""
-    broken = isinstance(error, BrokenContract)
-    line = str(error) if broken else f"{place_of(error) or _last_place(error)}{error!r}"
+def fault_of(error: BaseException, making: bool = False) -> Fault:
+    """Return the Fault that tells of an exception, with the user's file and line.
+
+    making: whether the environment was being made, where a ValueError's line says everything
+    """
+    broken, unmade = isinstance(error, BrokenContract), making and isinstance(error, ValueError)
+    line = f"{place_of(error) or _last_place(error)}{error!r}"
     trace = "".join(traceback.format_exception(error))
-    return Fault(line[:1000], trace, broken)
-
-
-def start_error(make: Callable, error: Exception) -> Exception:
-    """Return what a worker sends if an environment cannot be made: an exception of one line."""
-    if isinstance(error, ValueError):  # a user's mistake, whose line says everything
-        return ValueError(str(error))
-    return EnvError(f"{name_of(make)}: {fault_of(error).error}")
+    return Fault((str(error) if broken or unmade else line)[:1000], trace, broken, unmade)
 
 
 def _last_place(error: BaseException) -> str:

@@ -29,11 +29,17 @@ FORM = "the form is module:EnvId, as in my_envs:MyEnv-v0"
 MARKER = re.compile(r"(?i:action)[\s*_`]{0,3}:?")
 
 
-def make_foreign(name: str, format_penalty: float = 0.1, max_episode_steps: int | None = None):
+def make_foreign(
+    name: str,
+    format_penalty: float = 0.1,
+    max_episode_steps: int | None = None,
+    own_random: bool = True,
+):
     """Import the module of "module:EnvId" and make the environment that it registers.
 
     max_episode_steps: number of turns after which an episode is truncated; default: the
         registration's, or 1,000 if it has none
+    own_random: see `ForeignEnv`
     ValueError: it cannot be imported or made, or its spaces or its actions are not what they must
         be; the line names the user's file
     """
@@ -58,7 +64,7 @@ def make_foreign(name: str, format_penalty: float = 0.1, max_episode_steps: int 
     env = with_checks(env)
     if env.spec.max_episode_steps is None:
         env = TimeLimit(env, TIME_LIMIT)
-    return ForeignEnv(env, format_penalty)
+    return ForeignEnv(env, format_penalty, own_random)
 
 
 @functools.cache
@@ -78,14 +84,15 @@ def tell_time_limit(name: str, max_episode_steps: int | None) -> None:
 class ForeignEnv(gymnasium.Wrapper):
     """Adds what `envs.text_env.TextEnv` gives: parsing, the format penalty, info.
 
-    While the environment resets and steps, `random` and `numpy.random` have a state of its own,
-    seeded with each episode: environments in one process do not disturb each other, and episodes
-    can be replayed.
+    own_random: whether `random` and `numpy.random` have a state of this environment's own while it
+        resets and steps, seeded with each episode, so that environments in one process do not
+        disturb each other and episodes can be replayed. It must be False with threads: a thread
+        would exchange the state while others use it.
     """
 
-    def __init__(self, env: gymnasium.Env, format_penalty: float = 0.1):
+    def __init__(self, env: gymnasium.Env, format_penalty: float = 0.1, own_random: bool = True):
         super().__init__(env)
-        self.format_penalty = format_penalty
+        self.format_penalty, self.own_random = format_penalty, own_random
         self.random_states = random.getstate(), np.random.get_state()
         actions = getattr(env.unwrapped, "actions", None)
         if actions is not None:
@@ -98,7 +105,7 @@ class ForeignEnv(gymnasium.Wrapper):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         with self._random():
-            if seed is not None:
+            if self.own_random and seed is not None:
                 random.seed(seed)
                 np.random.seed(seed % 2**32)
             text, info = self.env.reset(seed=seed, options=options)
@@ -118,6 +125,9 @@ class ForeignEnv(gymnasium.Wrapper):
     @contextlib.contextmanager
     def _random(self):
         """Exchange the global random state for this environment's own, and back at the end."""
+        if not self.own_random:
+            yield
+            return
         outside = random.getstate(), np.random.get_state()
         _set_random(self.random_states)
         try:

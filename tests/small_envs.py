@@ -1,5 +1,6 @@
 """Small environments for the tests of the pool, and foreign ones that an import registers."""
 
+import asyncio
 import os
 import re
 import sys
@@ -32,6 +33,8 @@ class Dice(gymnasium.Env):
             raise KeyError("lost")
         if "leave" in response:
             sys.exit("enough")
+        if "cancel" in response:
+            raise asyncio.CancelledError  # it is no Exception
         if "exit" in response:
             os._exit(7)
         if "nap" in response:

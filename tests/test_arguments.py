@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from arguments import NARROW, TINY, get_args
+from arguments import NARROW, TINY, WORKERS, get_args
 
 MODEL = ["--model", "org/model"]
 
@@ -140,3 +140,38 @@ def test_a_run_without_its_first_evaluation_is_evaluated_later(tmp_path):
     (tmp_path / "args.json").write_text(json.dumps({"args": saved}))
     args = get_args(["--resume", str(tmp_path), "--eval-only"])
     assert args.eval_only and args.skip_first_eval
+
+
+def test_crafter_lives_in_workers_in_the_real_run():
+    # not in the embedded one, which can be repeated to the bit
+    assert get_args(["--env-name", "crafter", *MODEL]).env_workers == WORKERS <= 8
+    assert get_args(["--env-name", "crafter", *MODEL, "--n-env", "1"]).env_workers <= 1
+    assert get_args(["--env-name", "crafter", *MODEL, "--env-workers", "3"]).env_workers == 3
+    assert get_args(["--env-name", "crafter", "--model", str(TINY)]).env_workers == 0
+    assert get_args(["--env-name", "babyai-goto", *MODEL]).env_workers == 0
+    threads = get_args(["--env-name", "crafter", *MODEL, "--env-threads", "4"])
+    assert (threads.env_workers, threads.env_threads) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--env-threads 2 --env-workers 2", "environments live in processes or in threads"),
+        ("--env-threads 9 --n-env 8", "--env-threads 9 is more than --n-env 8"),
+        ("--env-threads -1", "--env-threads must be from 0"),
+    ],
+)
+def test_threads_that_cannot_be(flags, said, capsys):
+    with pytest.raises(SystemExit):
+        get_args(flags.split())
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+
+
+def test_a_resumed_run_moves_between_workers_and_threads(tmp_path):
+    saved = vars(get_args(["--env-workers", "2"])) | dict(run_dir=None)
+    (tmp_path / "args.json").write_text(json.dumps({"args": saved}))
+    args = get_args(["--resume", str(tmp_path), "--env-threads", "4"])
+    assert (args.env_workers, args.env_threads) == (0, 4)
+    args = get_args(["--resume", str(tmp_path)])
+    assert (args.env_workers, args.env_threads) == (2, 0)

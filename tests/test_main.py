@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import FakePrompt
-from real_runs import load_checkpoint
+from real_runs import CLOCK, load_checkpoint
 from small_envs import Flaky
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -54,7 +54,7 @@ def lines(path: Path) -> list[dict]:
 
 def timeless(path: Path) -> list[dict]:
     """The records of a run without what a clock said."""
-    return [{k: v for k, v in r.items() if not k.startswith("time/")} for r in lines(path)]
+    return [{k: v for k, v in r.items() if not k.startswith(CLOCK)} for r in lines(path)]
 
 
 @pytest.fixture(scope="module")
@@ -445,6 +445,6 @@ def test_a_run_with_adapters_goes_on_from_them(model_dir, tmp_path):
     assert all("lora_" in name for name in state if name.startswith("lm."))
     main.main(get_args(["--resume", str(run), "--num-updates", "2", "--override"]))
     straight = train(tmp_path / "straight", model_dir, "--lora-rank 2")
-    drop_times = lambda record: {k: v for k, v in record.items() if not k.startswith("time/")}
+    drop_times = lambda record: {k: v for k, v in record.items() if not k.startswith(CLOCK)}
     resumed, expected = (lines(path / "metrics.jsonl") for path in (run, straight))
     assert [drop_times(m) for m in resumed] == [drop_times(m) for m in expected]

@@ -1,6 +1,6 @@
 """One environment, wherever it lives: its answers are checked, its failures become Faults.
 
-`envs.pool.vec_env` calls a `Seat` in its own process or through `envs.pool.worker`.
+`envs.pool.homes` calls a `Seat` directly, in a thread, or through `envs.pool.worker`.
 """
 
 import contextlib
@@ -11,24 +11,27 @@ from envs.text_env import Observation, Step, act, begin
 
 
 class Seat:
-    """Holds one environment, and makes another after a fault: the old one's state is unknown."""
+    """Holds one environment. It is made in the first reset, and again in the reset after a fault:
+    the old one's state is unknown."""
 
     def __init__(self, make: Callable):
-        self.make, self.env, self.failed = make, make(), False
+        self.make, self.env = make, None
         self.following: int | None = None  # seed of the next episode, until it is prepared
 
     def call(self, method: str, *args):
         """Returns the method's answer, or a Fault if the environment failed."""
         try:
             return getattr(self, method)(*args)
-        except (Exception, SystemExit) as error:
-            self.failed = True
-            return fault_of(error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also SystemExit, and asyncio's CancelledError
+            making = self.env is None
+            self.close()
+            return fault_of(error, making)
 
     def reset(self, seed: int, following: int | None = None) -> Observation:
-        if self.failed:
-            self.close()
-            self.env, self.failed = self.make(), False
+        if self.env is None:
+            self.env = self.make()
         self.following = following
         return begin(self.env, seed)
 
@@ -44,4 +47,6 @@ class Seat:
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
-            self.env.close()
+            if self.env is not None:
+                self.env.close()
+        self.env = None

@@ -1,94 +1,42 @@
 """A pool of environments: send a response to one of them, poll for those that have answered.
 
-With `workers=0` all environments run in this process. With K workers they are dealt round robin to
-K processes. A slow environment delays only the others of its worker, and the Steps are the same.
-After an episode the next one begins at once (`Step.first`). An environment that fails, hangs or
-kills its worker loses its episode (`Step.fault`). The other environments of that worker replay
-theirs before their next turn: equal seeds and equal responses lead to the same place.
+All environments run in this process, or they are dealt round robin to K processes (`workers`) or to
+K threads (`threads`). A slow environment delays only the others of its worker or thread, and the
+Steps are the same. After an episode the next one begins at once (`Step.first`). An environment that
+fails, hangs or kills its worker loses its episode (`Step.fault`), and rests before the next one
+while it keeps failing (`envs.pool.faults`). The other environments of that worker replay theirs
+before their next turn: equal seeds and equal responses lead to the same place.
 """
 
-import itertools
-import multiprocessing.connection
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
 from envs import make_env
-from envs.actions import split
 from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
-from envs.pool.seat import Seat
-from envs.pool.worker import START, Worker
+from envs.pool.faults import FALSE_STARTS, FIRST_STARTS, MAX_FAULTS, TRIES, FaultRate, pause
+from envs.pool.homes import LOST, make_home
+from envs.pool.place import CHANGED, Place
 from envs.text_env import Observation, Step
 
-MAX_FAULTS = 0.1  # share of the episodes begun that may fail
-FEW = 20  # the share is taken of at least this many episodes: of fewer it says little
-FALSE_STARTS = 3  # this many in a row end the run
+GATHER = 0.05  # seconds after an answer for which `poll` waits for more
+TELL = 5.0  # seconds between two lines about the progress of a replay
+GLANCE = 1.0  # seconds after which `poll` returns while all environments rest
 BUSY = "an environment is still busy with a turn"
 
 
-def make_envs(args, seeds: list[Iterable[int]]) -> "VecEnv":
-    """The environments of the command line, one for each item of `seeds`."""
+def make_envs(args, seeds: list[Iterable[int]], first: int = 0, proven: bool = False) -> "VecEnv":
+    """The environments of the command line, one for each item of `seeds`; see `VecEnv`."""
     options = dict(format_penalty=args.format_penalty, max_episode_steps=args.max_episode_steps)
     tell_time_limit(args.env_name, args.max_episode_steps)
+    if args.env_threads and ":" in args.env_name:
+        options |= dict(own_random=False)
     make = partial(make_env, args.env_name, **options)
-    return VecEnv(make, seeds, args.env_workers, args.env_timeout)
-
-
-class Place:
-    """Where one environment is in its `seeds`, and what brings it back if it is lost.
-
-    seed, following: seeds of this episode and the next; None if there is none or it is unknown
-    responses: all of the episode, including the one of a turn under way
-    taken: number of them whose Steps are known
-    seen: number of them that the environment itself has seen; None if it must be reset first
-    first, observation: the episode's first and last observation; steps: of the last replay or turn
-    ended: Step that ended the last episode, held back until this one has begun; the error of an
-        episode that `resume` could not bring back, raised if no other can be begun
-    false_starts: number of episodes in a row that failed in the reset or the first turn
-    """
-
-    def __init__(self, seeds: Iterable[int], episode: int, responses: list[str]):
-        shared = iter(seeds) is seeds  # looking ahead would take the seed from the others
-        self.ahead = iter(()) if shared else itertools.islice(seeds, episode + 1, None)
-        self.seeds = itertools.islice(seeds, episode, None)
-        self.false_starts = 0
-        self.begin(episode, responses, ended=None)
-
-    def begin(self, episode: int, responses: list[str], ended: Step | EnvError | None) -> None:
-        self.seed, self.following = next(self.seeds, None), next(self.ahead, None)
-        self.episode, self.responses, self.taken = episode, list(responses), len(responses)
-        self.seen, self.first, self.steps, self.observation = None, None, [], None
-        self.ended = ended
-
-    def record(self, answer: Observation | Step) -> bool:
-        """Note what a reset or a step brought; False if a replay has led to another place."""
-        if isinstance(answer, Observation):
-            self.seen, self.first, self.steps, now = 0, answer, [], answer
-        else:
-            self.seen, now = self.seen + 1, answer.observation
-            self.steps.append(self.numbered(answer, self.seen))
-        if self.seen == self.taken:
-            if any(step.done for step in self.steps) or self.observation not in (None, now):
-                return False
-            self.observation = now
-        elif self.seen > self.taken:  # a new turn; before, while seen < taken, it is a replay
-            self.taken, self.steps, self.observation = self.seen, self.steps[-1:], now
-            self.false_starts = 0
-        return True
-
-    def cut(self, fault: str) -> Step:
-        """The Step of a turn in which the environment failed: it does nothing but end."""
-        response = self.responses[-1]
-        said = dict(response=response, said=response, action="", action_at=split(response))
-        ends = dict(valid=True, reward=0.0, terminated=False, truncated=True, success=False)
-        step = Step(**said, **ends, observation=self.observation, fault=fault)
-        return self.numbered(step, len(self.responses))
-
-    def numbered(self, step: Step, number: int) -> Step:
-        """Add what is needed to play the turn again."""
-        return replace(step, episode=self.episode, seed=self.seed, number=number)
+    home = dict(workers=args.env_workers, timeout=args.env_timeout, threads=args.env_threads)
+    return VecEnv(make, seeds, **home, first=first, proven=proven)
 
 
 class VecEnv:
@@ -97,22 +45,27 @@ class VecEnv:
     seeds: one iterable per environment; several may share an iterator and take turns from it
     workers: number of processes, for which `make` is pickled (a functools.partial, no lambda)
     timeout: seconds that an environment in a worker has for a reset or a turn
-    max_faults: share of the episodes begun that may fail; fewer than 20 count as 20
+    max_faults: share of the last 200 episodes begun that may fail; fewer than 20 count as 20
+    threads: number of threads; at most one of `workers` and `threads` is not 0
+    first: number of environment 0 over all ranks, from which faults and messages count
+    proven: whether such environments have worked in this run: if so, one that fails from the first
+        reset on is no mistake of the user's, and is tried again
     faults: one dict for each failure; the caller may write them down and clear the list
     """
 
     def __init__(
         self, make: Callable, seeds: list[Iterable[int]], workers: int = 0, timeout: float = 300.0,
-        max_faults: float = MAX_FAULTS,
+        max_faults: float = MAX_FAULTS, threads: int = 0, first: int = 0, proven: bool = False,
     ):  # fmt: skip
         self.n_env, self.seeds, self.name = len(seeds), seeds, name_of(make)
-        self.max_faults, self.begun, self.failed = max_faults, 0, 0
-        self.faults, self.places, self.played = [], [], False  # played: a turn has been completed
+        self.first, self.proven, self.rate = first, proven, FaultRate(max_faults)
+        self.played = False  # whether a turn has been completed
+        self.faults: list[dict] = []
+        self.places: list[Place] = []
         self.asked: set[int] = set()  # environments that have not answered yet
-        self.inbox, self.results = [], {}  # [(i, answer)]; i -> the Step for the next `poll`
-        self.seats = [Seat(make) for _ in range(self.n_env)] if workers == 0 else []
-        owned = [list(range(k, self.n_env, workers)) for k in range(min(workers, self.n_env))]
-        self.workers = [Worker(make, some, timeout) for some in owned]
+        self.resting: dict[int, float] = {}  # environment -> time.monotonic() of its next reset
+        self.results: dict[int, Step] = {}  # for the next `poll`
+        self.home = make_home(make, self.n_env, workers, threads, timeout)
 
     def reset(self) -> list[Observation | None]:
         """Begin everywhere. An environment without an episode to play has None."""
@@ -122,23 +75,29 @@ class VecEnv:
         """Go where `state_dict()` was by playing its responses again; None: begin everywhere.
 
         Returns the first observation of each episode and the Steps since. An environment that
-        cannot be brought back begins its next episode: it has a fault and no Steps.
+        cannot be brought back begins its next episode: it has a fault and no Steps. A line every
+        few seconds tells how far a long replay is.
         """
         state = state or [{"episode": 0, "responses": []}] * self.n_env
         assert len(state) == self.n_env, f"a state of {len(state)} for {self.n_env} environments"
-        assert not self.asked and not self.results, BUSY
+        assert not self.busy and not self.results, BUSY
         self.places = [Place(seeds, **was) for seeds, was in zip(self.seeds, state, strict=True)]
+        replays, told = any(place.responses for place in self.places), time.monotonic()
         for i, place in enumerate(self.places):
             if place.seed is not None:
                 self._proceed(i)
-        while self.asked:
-            self._receive(wait=True)
+        while self.busy:
+            self._receive(TELL)
+            if replays and self.busy and time.monotonic() - told >= TELL:
+                told, back = time.monotonic(), self.n_env - len(self.busy)
+                print(f"replaying: {back} of {self.n_env} environments are back", flush=True)
         return [(place.first, list(place.steps)) for place in self.places]
 
     def state_dict(self) -> list[dict]:
-        """Where every environment is, as JSON: its episode's number and the responses in it."""
-        assert not self.asked and not self.results, BUSY
-        return [{"episode": p.episode, "responses": list(p.responses)} for p in self.places]
+        """Where every environment is, as JSON: its episode's number, the responses in it, and a
+        digest of what it shows."""
+        assert not self.busy and not self.results, BUSY
+        return [place.state() for place in self.places]
 
     def send(self, i: int, response: str) -> None:
         """Let environment i take a turn; `poll` returns its Step.
@@ -147,19 +106,27 @@ class VecEnv:
         """
         assert self.places[i].seed is not None, f"environment {i} has no episode to play"
         busy = f"environment {i} is still busy with a turn"
-        assert i not in {*self.asked, *self.results}, busy
+        assert i not in self.busy | self.results.keys(), busy
         self.places[i].responses.append(response)
         self._proceed(i)
 
     def poll(self, wait: bool = True) -> list[tuple[int, Step]]:
-        """The completed turns in order of i. With `wait` at least one, if any was sent.
+        """The completed turns in order of i. With `wait` at least one, if any was sent; while all
+        that were sent rest, there may be none after a second, so that a signal is noticed.
 
-        Raises EnvError if the environments fail too often.
+        With `wait`, an answer waits a moment for the others that are under way, so that an engine
+        that works in lock-step gets large batches. EnvError: the environments fail too often
         """
-        while self._receive(wait=False):
+        while self._receive(0):
             pass
-        while wait and self.asked and not self.results:
-            self._receive(wait=True)
+        glance = time.monotonic() + GLANCE
+        while wait and not self.results and self.busy:
+            if not self.asked and time.monotonic() >= glance:
+                break
+            self._receive(GLANCE)
+        end = time.monotonic() + GATHER
+        while wait and self.results and self.asked and (left := end - time.monotonic()) > 0:
+            self._receive(left)
         return [(i, self.results.pop(i)) for i in sorted(self.results)]
 
     def place(self, i: int) -> tuple[int, int]:
@@ -167,128 +134,106 @@ class VecEnv:
         return self.places[i].seed, self.places[i].taken
 
     def close(self) -> None:
-        """End the environments and processes; safe to call twice and after an EnvError."""
-        for seat in self.seats:
-            seat.close()
-        for worker in self.workers:
-            worker.stop()
-        deadline = time.monotonic() + 5
-        for worker in self.workers:
-            worker.join(deadline)
-        self.seats, self.workers = [], []
+        """End the environments, processes and threads; safe to call twice and after an EnvError."""
+        self.home.close()
+
+    @property
+    def busy(self) -> set[int]:
+        """Environments that will answer: they were asked, or rest before their next reset."""
+        return self.asked | self.resting.keys()
 
     def _proceed(self, i: int) -> None:
         place = self.places[i]
+        self.asked.add(i)
         if place.seen is None:
-            self._ask(i, "reset", place.seed, place.following)
+            self.home.ask(i, "reset", place.seed, place.following)
         else:
-            self._ask(i, "step", place.responses[place.seen])
+            self.home.ask(i, "step", place.responses[place.seen])
+
+    def _receive(self, seconds: float) -> bool:
+        """Process what comes within `seconds`; returns whether there was anything."""
+        now = time.monotonic()
+        for i in [i for i, end in self.resting.items() if end <= now]:
+            del self.resting[i]
+            self._proceed(i)
+        rest = min(self.resting.values(), default=math.inf) - now
+        answers = self.home.receive(min(seconds, rest))
+        for i, answer in answers:
+            if answer is LOST:
+                self.places[i].seen = None
+                if i in self.asked:
+                    self._proceed(i)
+            elif i is None:
+                self._log(None, None, None, answer)
+            else:
+                self._answered(i, answer)
+        return bool(answers)
 
     def _answered(self, i: int, answer: Observation | Step | Fault) -> None:
         self.asked.remove(i)
         self.played |= isinstance(answer, Step)
-        place = self.places[i]
-        in_turn = place.taken < len(place.responses)
+        place, in_turn = self.places[i], self.places[i].in_turn
         if isinstance(answer, Fault):
             self._failed(i, answer)
-        elif not place.record(answer):
-            self._failed(
-                i, Fault("its responses, played again, led elsewhere: it is not deterministic")
-            )
+        elif error := place.record(answer):
+            self._failed(i, Fault(error))
         elif place.seen < len(place.responses):  # in a replay, or between it and a turn
             self._proceed(i)
         elif not in_turn:  # the episode has begun, or `resume` has come to its place
-            self.begun += 1
+            self.rate.begun += 1
             if isinstance(place.ended, Step):
                 self.results[i] = replace(place.ended, first=place.first)
-        elif place.steps[-1].done:
-            self._next_episode(i, ended=place.steps[-1])
         else:
-            self.results[i] = place.steps[-1]
+            self._took_a_turn(i, place.steps[-1])
+
+    def _took_a_turn(self, i: int, step: Step) -> None:
+        place = self.places[i]
+        if place.failures == 1:  # more of them were an outage that is over
+            self.rate.count(place.fault)
+        place.failures = 0
+        if step.done:
+            self._next_episode(i, ended=step)
+        else:
+            self.results[i] = step
 
     def _next_episode(self, i: int, ended: Step | EnvError) -> None:
         place = self.places[i]
         place.begin(place.episode + 1, [], ended)
         if place.seed is not None:
-            self._proceed(i)
+            self._begin(i)
         elif isinstance(ended, EnvError):
             raise ended
         else:
             self.results[i] = ended
 
+    def _begin(self, i: int) -> None:
+        """Begin the episode of environment i, after a rest if it failed more than once."""
+        if seconds := pause(self.places[i].failures):
+            self.resting[i] = time.monotonic() + seconds
+        else:
+            self._proceed(i)
+
     def _failed(self, i: int, fault: Fault) -> None:
-        """Count and log a lost episode and begin the next one; EnvError if it is one too many."""
-        place = self.places[i]
-        number, in_turn = len(place.responses), place.taken < len(place.responses)
+        """Log a fault and begin an episode. ValueError or EnvError: the run cannot go on"""
+        place, number = self.places[i], len(self.places[i].responses)
         line = self._log(i, place.seed, number, fault)
-        if fault.broken and not self.played:  # no turn can be completed as the code is
-            raise EnvError(fault.error)
-        self.failed += 1
-        place.false_starts = place.false_starts + 1 if number <= 1 else 0
-        if number == 0 and self.begun == 0:  # nothing has worked yet: probably a user's mistake
+        untried = number == 0 and not (self.rate.begun or self.proven)
+        if (fault.broken and not self.played) or (fault.unmade and untried):
+            raise ValueError(fault.error)  # nothing can work as the user's code is
+        if not place.in_turn and (number or fault.error == CHANGED):  # `resume` replayed in vain
+            return self._next_episode(i, EnvError(line))
+        if untried:  # nothing has worked yet: probably a user's mistake
             raise EnvError(line)
-        if place.false_starts == FALSE_STARTS:
-            raise EnvError(f"{FALSE_STARTS} episodes in a row failed at their start: {line}")
-        if self.failed > self.max_faults * max(self.begun, FEW):
-            raise EnvError(f"{self.failed} of {self.begun} episodes failed: {line}")
-        ended = place.cut(line) if in_turn else place.ended
-        self._next_episode(i, ended or EnvError(line))
+        place.failures, place.fault = place.failures + 1, line
+        if place.failures == (FALSE_STARTS if self.played or self.proven else FIRST_STARTS):
+            raise EnvError(f"{place.failures} faults in a row, without a turn among them: {line}")
+        if number == 0 and place.following is None and place.failures % TRIES:
+            place.seen = None  # the same episode again: a panel loses none in an outage
+            return self._begin(i)
+        self._next_episode(i, (place.cut(line) if place.in_turn else place.ended) or EnvError(line))
 
     def _log(self, i: int | None, seed: int | None, step: int | None, fault: Fault) -> str:
-        entry = dict(env=i, name=self.name, seed=seed, step=step, error=fault.error)
+        number = None if i is None else self.first + i
+        entry = dict(env=number, name=self.name, seed=seed, step=step, error=fault.error)
         self.faults.append(entry | dict(traceback=fault.traceback))
-        return f"environment {i} ({self.name}), seed {seed}, step {step}: {fault.error}"
-
-    def _ask(self, i: int, method: str, *args) -> None:
-        self.asked.add(i)
-        if self.seats:
-            self.inbox.append((i, self.seats[i].call(method, *args)))
-        else:
-            self.workers[i % len(self.workers)].ask(i, method, *args)
-
-    def _receive(self, wait: bool) -> bool:
-        """Process the answers that have come; returns whether there were any."""
-        if not self.inbox:
-            self._listen(wait)
-        answers, self.inbox = self.inbox, []
-        for i, answer in answers:
-            self._answered(i, answer)
-        return bool(answers)
-
-    def _listen(self, wait: bool) -> None:
-        """Take one answer from each worker that has one, and kill the workers that hang."""
-        seconds = min((worker.left for worker in self.workers), default=0) if wait else 0
-        pipes = [worker.connection for worker in self.workers]
-        ready = multiprocessing.connection.wait(pipes, min(max(seconds, 0), 60))
-        for worker in self.workers:
-            if worker.connection in ready:
-                self._take(worker)
-            elif worker.left < 0:
-                worker.kill()
-
-    def _take(self, worker: Worker) -> None:
-        try:
-            i, answer = worker.receive()
-        except (EOFError, OSError):  # it died, and everything that it said before was received
-            return self._restart(worker)
-        if i != START:
-            self.inbox.append((i, answer))
-        elif answer is not None:
-            raise answer
-
-    def _restart(self, worker: Worker) -> None:
-        """Replace a dead worker: only the environment that it was busy with is at fault."""
-        fault, asked = worker.fault(), list(worker.asked)
-        if worker.starting:
-            envs = f"environments {worker.owned} ({self.name})"
-            raise EnvError(f"{envs} were not made: {fault.error}")
-        guilty, innocent = asked[:1], asked[1:] + worker.unsent
-        if not guilty:  # it died between two turns
-            self._log(None, None, None, fault)
-        worker.discard()
-        worker.start()
-        for i in worker.owned:
-            self.places[i].seen = None
-        for i in innocent:
-            self._proceed(i)
-        self.inbox += [(i, fault) for i in guilty]
+        return f"environment {number} ({self.name}), seed {seed}, step {step}: {fault.error}"

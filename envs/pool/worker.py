@@ -1,7 +1,7 @@
 """A process in which several environments live.
 
 An environment's failure is an answer like any other. The process ends on request and with its
-parent, even while an environment hangs. `envs.pool.vec_env` decides what follows if it dies early.
+parent, even while an environment hangs. `envs.pool.homes` replaces one that dies early.
 """
 
 import atexit
@@ -19,21 +19,24 @@ import time
 import types
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
-from envs.contract import Fault, start_error
+from envs.contract import Fault
 from envs.pool.seat import Seat
 
-START = -1  # stands for an environment's index in a worker's first answer: all of them are made
-START_SECONDS = 300  # minimum time for that answer, because imports may be slow
+START_SECONDS = 300  # minimum time for an environment's first answer, because imports may be slow
+# A terminal or a scheduler sends these to all processes of a run, whose parent then saves it.
+GROUP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Worker:
     """The parent's end of a process with the environments `owned`. Answers come in order.
 
     timeout: seconds for one answer
-    asked: environments whose answers are still to come, in order; START before all others
-    unsent: environments whose requests came too late for the process to read
+    asked: environments whose answers are still to come, in order
+    made: environments that have answered
     """
 
     def __init__(self, make: Callable, owned: list[int], timeout: float):
@@ -41,7 +44,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        self.asked, self.unsent, self.hung = deque([START]), [], False
+        self.asked, self.made, self.hung = deque(), set(), False
         self.connection, self.process = _spawn(self.make, self.owned)
         self.since = time.monotonic()  # when it began with the first of `asked`
 
@@ -52,8 +55,8 @@ class Worker:
             self.kill()  # C code that hangs also stops the thread that empties the pipe
         try:
             self.connection.send((i, method, args))
-        except OSError:
-            return self.unsent.append(i)
+        except OSError:  # it is dead, and the request comes again after its restart
+            return
         if not self.asked:
             self.since = time.monotonic()
         self.asked.append(i)
@@ -62,17 +65,19 @@ class Worker:
         """The next answer, (i, answer). Raises EOFError or OSError if the process has died."""
         i, answer = self.connection.recv()
         assert i == self.asked[0], f"environment {i} answered before {self.asked[0]}"
-        self.asked.popleft()
+        self.made.add(self.asked.popleft())
         self.since = time.monotonic()
         return i, answer
 
     @property
-    def starting(self) -> bool:
-        return START in self.asked
+    def dead(self) -> bool:
+        """Whether the process has ended. Its pipe may stay open in a process that it started."""
+        return self.process.exitcode is not None
 
     @property
     def limit(self) -> float:
-        return max(self.timeout, START_SECONDS) if self.starting else self.timeout
+        made = not self.asked or self.asked[0] in self.made
+        return self.timeout if made else max(self.timeout, START_SECONDS)
 
     @property
     def left(self) -> float:
@@ -86,14 +91,14 @@ class Worker:
 
     def fault(self) -> Fault:
         """Why the process ended."""
-        self.process.join(timeout=5)
+        self._wait(5)
         if self.hung:
             return Fault(f"no answer within {self.limit:g} s, its worker was killed")
         return Fault(f"its worker died with exit code {self.process.exitcode}")
 
     def discard(self) -> None:
         self.process.kill()
-        self.process.join(timeout=5)
+        self._wait(5)
         atexit.unregister(self.process.kill)  # it would keep the process's file descriptors
         self.connection.close()
 
@@ -105,46 +110,25 @@ class Worker:
     def join(self, deadline: float) -> None:
         """Wait until the process ends or time.monotonic() reaches `deadline`, then discard it."""
         with contextlib.suppress(EOFError, OSError):
-            while self.connection.poll(max(0, deadline - time.monotonic())):
-                self.connection.recv()  # an answer that nobody reads may block it
+            while not self.dead and time.monotonic() < deadline:
+                if self.connection.poll(0.05):
+                    self.connection.recv()  # an answer that nobody reads may block it
         if time.monotonic() < deadline:
-            self.process.join(timeout=1)
+            self._wait(1)
         self.discard()
 
-
-def _spawn(make: Callable, owned: list[int]):
-    """Start a process; returns (connection, process). It sends (START, None) or (START, exception),
-    then answers (i, method of Seat, arguments) with (i, result) until it gets None."""
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=_work, args=(there, make, owned, os.getpid()), daemon=True)
-    # A spawned process imports its parent's __main__: main.py, and with it torch, for nothing.
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        process.start()
-    finally:
-        sys.modules["__main__"] = main
-    there.close()  # now the pipe ends when the worker dies
-    atexit.register(process.kill)  # multiprocessing would send SIGTERM and wait
-    return here, process
+    def _wait(self, seconds: float) -> None:
+        # Process.join would also wait for the processes that the environments have started.
+        deadline = time.monotonic() + seconds
+        while not self.dead and time.monotonic() < deadline:
+            time.sleep(0.005)
 
 
-def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
-    # The parent obeys these signals. Programs of an environment would inherit SIG_IGN.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
-    _die_with(parent)
-    inbox = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
-    try:
-        seats = {i: Seat(make) for i in owned}
-    except Exception as error:
-        return connection.send((START, start_error(make, error)))
-    connection.send((START, None))
+def serve(seats: dict[int, Seat], inbox: queue.SimpleQueue, answer: Callable) -> None:
+    """Answer the requests (i, method of Seat, arguments) with (i, result) until None comes."""
     while (request := _next(inbox, seats)) is not None:
         i, method, args = request
-        connection.send((i, seats[i].call(method, *args)))
+        answer((i, seats[i].call(method, *args)))
     for seat in seats.values():
         seat.close()
 
@@ -156,6 +140,46 @@ def _next(inbox: queue.SimpleQueue, seats: dict[int, Seat]):
             break
         seat.prepare()
     return inbox.get()
+
+
+def _spawn(make: Callable, owned: list[int]):
+    """Start a process; returns (connection, process)."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    # It is not daemonic: environments may start processes of their own.
+    process = spawn.Process(target=_work, args=(there, make, owned, os.getpid()))
+    resource_tracker.ensure_running()  # its start would unblock the signals that are blocked below
+    # A spawned process imports its parent's __main__: main.py, and with it torch, for nothing.
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)  # until `_work` ignores them
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        sys.modules["__main__"] = main
+    there.close()  # now the pipe ends when the worker dies
+    atexit.register(process.kill)  # multiprocessing would wait until it ends by itself
+    return here, process
+
+
+def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
+    # The parent obeys these signals. Programs of an environment would inherit SIG_IGN.
+    for number in GROUP_SIGNALS:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    os.register_at_fork(after_in_child=partial(_forked, connection))
+    _die_with(parent)
+    inbox = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
+    serve({i: Seat(make) for i in owned}, inbox, connection.send)
+
+
+def _forked(connection: Connection) -> None:
+    """In a process that an environment forks: it is no worker and holds no worker's pipe open."""
+    for number in GROUP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    connection.close()
 
 
 def _die_with(parent: int) -> None:

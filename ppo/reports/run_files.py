@@ -10,8 +10,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-# Runs of one group may differ in these; only older runs have those of the second line.
+# Runs of one group may differ in these; only older runs have those of the last line.
 NOT_SETTINGS = "seed run_dir resume override skip_first_eval defaults".split()
+NOT_SETTINGS += "env_workers env_threads env_timeout".split()
 NOT_SETTINGS += "report export keep_checkpoints max_env_faults max_skipped_steps".split()
 EVALUATION = "update eval/success eval/success_low eval/success_high eval/return eval/return_stderr"
 

@@ -46,7 +46,8 @@ def saved_args(run: Path) -> dict:
 
 
 # Of a resumed run: flags that may change freely, and flags that not even --override changes.
-FREE = "run_dir resume override eval_only env_workers env_timeout dry_run_memory".split()
+FREE = "run_dir resume override eval_only env_workers env_threads env_timeout".split()
+FREE += ["dry_run_memory"]
 FIXED = ("env_name", "n_env", "model", "critic_layers", "memory", "memory_length")
 
 

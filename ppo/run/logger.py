@@ -127,7 +127,7 @@ class Logger:
             f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "
             f"return {summary['eval/return']:.3f} +- {summary['eval/return_stderr']:.3f}  "
             f"length {summary['eval/episode_len']:.1f}  ({summary['eval/episodes']} episodes, "
-            + f"{faults} faults, " * (faults > 0)
+            + f"{faults} faults of environments, " * (faults > 0)
             + f"{summary['time/eval']:.0f} s)"
         )
 
@@ -152,9 +152,8 @@ class Logger:
         faults = self.ranks.gather(list(envs.faults))
         envs.faults.clear()
         for fault in faults if self.leads else []:
-            lost = fault["env"] is not None  # else a worker has died between two turns
-            who = f"environment {fault['env']} lost its episode" if lost else "a worker was lost"
-            self.say(f"{who}: {fault['error']}")
+            who = "an idle worker" if fault["env"] is None else f"environment {fault['env']}"
+            self.say(f"fault of {who}: {fault['error']}")
         if self.leads and faults:
             append_records(self.run_dir / "faults.jsonl", update, faults)
         return len(faults)

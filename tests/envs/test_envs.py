@@ -148,7 +148,7 @@ def test_the_time_limit_that_nobody_named_is_told_once(name, typed, lines, capfd
     tell_time_limit.cache_clear()
     args = SimpleNamespace(
         env_name=f"test_envs:{name}-v0", format_penalty=0.1, max_episode_steps=typed,
-        env_workers=2, env_timeout=60.0,
+        env_workers=2, env_timeout=60.0, env_threads=0,
     )  # fmt: skip
     for _ in range(2):  # training and an evaluation
         vec_env = make_envs(args, training_seeds(0, range(4)))
@@ -175,6 +175,24 @@ def test_a_foreign_environment_has_random_numbers_of_its_own():
     with pytest.raises(KeyError):
         one.step("ACTION: fail")
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    shared = envs.make_env(RESTLESS, own_random=False)
+    assert play(shared) != alone
+    assert random.getstate() != before[0]
+
+
+def test_threads_leave_the_random_state_alone():
+    args = SimpleNamespace(
+        env_name=RESTLESS, format_penalty=0.1, max_episode_steps=4,
+        env_workers=0, env_timeout=60.0, env_threads=1,
+    )  # fmt: skip
+    random.seed(9)
+    expected, before = random.random(), np.random.get_state()
+    random.seed(9)
+    vec_env = make_envs(args, training_seeds(0, range(1)))
+    # nothing is seeded: the first number is the next one of the whole process
+    assert vec_env.reset()[0].text.startswith(str(expected))
+    vec_env.close()
+    np.random.set_state(before)
 
 
 def test_foreign_free_text():

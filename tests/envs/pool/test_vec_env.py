@@ -5,6 +5,7 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 from small_envs import Dice, broken
 
 from envs import make_env
+from envs.pool import vec_env as vec_env_module
+from envs.pool.faults import MAX_FAULTS
 from envs.pool.seat import Seat
 from envs.pool.seeds import EpisodeSeeds, panel_seeds, training_seeds
-from envs.pool.vec_env import MAX_FAULTS, make_envs
+from envs.pool.vec_env import make_envs
 from envs.pool.worker import _next
 
 PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
@@ -51,22 +54,23 @@ def test_a_worker_without_requests_prepares_the_next_episodes():
             inbox.put("request")  # it comes while the first environment prepares
 
     seats = {0: Seat(Env), 1: Seat(Env)}
-    seats[0].following, seats[1].following = 5, 7
+    for i, seat in seats.items():
+        seat.env, seat.following = Env(), 5 + 2 * i
     assert _next(inbox, seats) == "request" and prepared == [5]
     assert _next(inbox, seats) == "request" and prepared == [5, 7]
 
 
 def test_environments_know_the_seed_of_their_next_episode(pool):
     vec_env, _ = start(pool, 2, workers=0)
-    for i, seat in enumerate(vec_env.seats):
+    for i, seat in enumerate(vec_env.home.seats):
         assert seat.following == next(islice(EpisodeSeeds(0, i), 1, None))
     lists = pool(Dice, [[1, 5], [3]], 0)
     lists.reset()
-    assert [seat.following for seat in lists.seats] == [5, None]
+    assert [seat.following for seat in lists.home.seats] == [5, None]
     # from a shared iterator nobody knows who will take the next seed
     panel = pool(Dice, panel_seeds(4, 2, range(2)), 0)
     panel.reset()
-    assert [seat.following for seat in panel.seats] == [None, None]
+    assert [seat.following for seat in panel.home.seats] == [None, None]
 
 
 @BOTH
@@ -147,6 +151,84 @@ def test_workers_give_the_same_steps_as_one_process(pool):
     assert runs[0] == runs[1] == runs[2]
 
 
+class Meeting(Dice):
+    """A turn lasts until all environments of the process are in one."""
+
+    barrier = threading.Barrier(64)
+
+    def step(self, response):
+        self.barrier.wait(timeout=60)
+        return super().step(response)
+
+
+def test_threads_wait_side_by_side(pool):
+    # one after the other they would wait for ever; all answers come in one batch or a few
+    vec_env = pool(Meeting, training_seeds(0, range(64)), threads=64)
+    first = vec_env.reset()
+    calm = pool(Dice, training_seeds(0, range(64)))
+    assert first == calm.reset()
+    sent = {i: ["a", "end", "b"] for i in range(64)}
+    assert play(vec_env, sent) == play(calm, sent)
+    assert not vec_env.faults
+
+
+def test_an_environment_stays_in_its_thread(pool):
+    vec_env = pool(Threaded, training_seeds(0, range(4)), threads=2)
+    vec_env.reset()
+    steps = play(vec_env, {i: ["a", "b"] for i in range(4)})
+    told = [{step.said for step in steps[i]} for i in range(4)]
+    assert all(len(said) == 1 for said in told)
+    assert told[0] == told[2] != told[1] == told[3]
+
+
+class Threaded(Dice):
+    def __init__(self):
+        super().__init__()
+        self.made = threading.get_ident()
+
+    def step(self, response):
+        text, reward, terminated, truncated, info = super().step(response)
+        said = f"{self.made} {threading.get_ident()}"
+        return text, reward, terminated, truncated, info | {"said": said}
+
+
+def test_close_leaves_no_thread(pool):
+    vec_env = pool(Dice, training_seeds(0, range(4)), threads=2)
+    threads = vec_env.home.threads
+    vec_env.reset()
+    vec_env.close()
+    vec_env.close()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("options", [{"workers": 2}, {"threads": 4}], ids=str)
+def test_an_answer_waits_for_the_others_that_are_under_way(pool, options, tmp_path, monkeypatch):
+    # an engine in lock-step wants all answers at once; environment 1 answers when 0 has answered
+    monkeypatch.setattr(vec_env_module, "GATHER", 30.0)
+    vec_env = pool(partial(Dice, str(tmp_path)), training_seeds(0, range(2)), **options)
+    vec_env.reset()
+    answered = vec_env._answered
+
+    def note(i, answer):
+        answered(i, answer)
+        (tmp_path / "go").touch()
+
+    monkeypatch.setattr(vec_env, "_answered", note)
+    vec_env.send(1, "wait")
+    vec_env.send(0, "x")
+    assert [i for i, _ in vec_env.poll()] == [0, 1]
+
+
+def test_an_environment_under_way_is_not_waited_for_long(pool, tmp_path):
+    vec_env = pool(partial(Dice, str(tmp_path)), training_seeds(0, range(2)), threads=2)
+    vec_env.reset()
+    vec_env.send(1, "wait")
+    vec_env.send(0, "x")
+    assert [i for i, _ in vec_env.poll()] == [0]
+    (tmp_path / "go").touch()
+    assert [i for i, _ in vec_env.poll()] == [1]
+
+
 SCRIPT = """
 import sys, wave
 sys.path[:0] = {path!r}
@@ -218,7 +300,7 @@ def test_one_answer_per_turn(pool):
 
 def test_close_leaves_no_process(pool):
     vec_env, _ = start(pool, 4, 2)
-    processes = [worker.process for worker in vec_env.workers]
+    processes = [worker.process for worker in vec_env.home.workers]
     vec_env.send(0, "x")
     vec_env.close()
     vec_env.close()
@@ -275,10 +357,15 @@ def test_a_named_environment_in_workers(pool):
 
 def test_the_environments_of_the_command_line():
     args = SimpleNamespace(
-        env_name="toy", format_penalty=0.25, max_episode_steps=1, env_workers=0, env_timeout=9.0
+        env_name="toy",
+        format_penalty=0.25,
+        max_episode_steps=1,
+        env_workers=0,
+        env_timeout=9.0,
+        env_threads=0,
     )
     envs = make_envs(args, panel_seeds(2, 2, range(2)))
     envs.reset()
     [step] = play(envs, {1: ["ACTION: fly"]})[1]
     assert (step.reward, step.truncated, step.seed) == (-0.25, True, 3)
-    assert envs.max_faults == MAX_FAULTS == 0.1
+    assert envs.rate.max_faults == MAX_FAULTS == 0.1

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import weakref
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from real_runs import contents, launch, load_checkpoint, wait_for
+from real_runs import CLOCK, contents, launch, load_checkpoint, wait_for
 from transformers import AutoModelForCausalLM
 
 import main
@@ -49,7 +50,7 @@ def resume(run: Path, flags: str = "") -> int:
     return main.main(get_args(["--resume", str(run), *flags.split()]))
 
 
-def outcome(run: Path, without: tuple[str, ...] = ("time/",)) -> dict:
+def outcome(run: Path, without: tuple[str, ...] = CLOCK) -> dict:
     """All that a run computed, without what a clock said."""
     logs = {}
     for name in LOGS:
@@ -107,7 +108,7 @@ def test_with_vllm_as_well(tmp_path):
         "--env-name babyai-goto --engine vllm --prompt-limit 256 --num-updates 2",
     )
     # no prompt was asked before the first push of a process: weights are compared on others there
-    without = ("time/", "engine/push_gap")
+    without = (*CLOCK, "engine/push_gap")
     whole = outcome(tmp_path, without)
     forget_since(tmp_path, 1)
     resume(tmp_path)
@@ -120,7 +121,7 @@ def test_a_resumed_run_is_the_run_that_was_interrupted(flags, model_dir, tmp_pat
     After 2 turns of warm-up and 2 of an update, 1 turn of the second episode of 3 is played."""
     run = tmp_path / "run"
     # which worker answers first decides what the engine batches together, and so its rounding
-    without = ("time/", "engine/") if "workers" in flags else ("time/",)
+    without = ("time/", "engine/") if "workers" in flags else CLOCK
     train(run, model_dir if "toy" in flags else str(TINY), f"--env-name {flags}")
     whole = outcome(run, without)
     forget_since(run, 1)
@@ -468,29 +469,69 @@ def train_quietly(run: Path, model: str) -> None:
         train(run, model, "--env-name toy --save-interval 1")
 
 
+def owner(run: Path) -> int | None:
+    """The process that the lock of a run names."""
+    words = (run / "lock").read_text().split() if (run / "lock").exists() else []
+    return int(words[1]) if words else None
+
+
+def try_to_resume(run: Path, first: int, said: Path) -> None:
+    """Again and again from the moment when the process `first` has the run."""
+    sys.stdout, sys.stderr = open(os.devnull, "w"), open(said, "a", buffering=1)  # noqa: SIM115
+    while owner(run) != first:
+        time.sleep(0.01)
+    while True:
+        with suppress(SystemExit):  # of the parser, while args.json is not yet written
+            main.program(["--resume", str(run)])
+        time.sleep(0.05)
+
+
 def test_kill_at_random_moments(model_dir, tmp_path):
     """Twenty kills; after each the newest checkpoint is at most an update old, and the run that
-    was killed again and again is the run that never was."""
+    was killed again and again is the run that never was. All the while a second process tries to
+    resume the run. It gets one line each time, as long as the first one lives."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["main"])
-    run, rng, finished = tmp_path / "run", random.Random(0), 0
+    run, rng, finished, pids = tmp_path / "run", random.Random(0), 0, set()
+    said = tmp_path / "said"
+
+    def start():
+        first = context.Process(target=train_quietly, args=(run, model_dir))
+        first.start()
+        second = context.Process(target=try_to_resume, args=(run, first.pid, said))
+        second.start()
+        pids.update((first.pid, second.pid))
+        return first, second
+
+    def end(first, second):
+        has_it = owner(run)
+        assert not first.is_alive() or has_it != second.pid
+        for process in (first, second):  # the second may go on with the run in between
+            process.kill()
+            process.join()
+
+    context.Process(target=os.getpid).start()  # its server imports meanwhile what all need
     train(tmp_path / "whole", model_dir, "--env-name toy --save-interval 1")
     for _ in range(20):
         if finished == 4:  # begin again, that all phases meet a kill
             shutil.rmtree(run)
-        process = context.Process(target=train_quietly, args=(run, model_dir))
-        process.start()
+        processes = start()
         time.sleep(rng.uniform(0.1, 2.5))
-        process.kill()
-        process.join()
+        end(*processes)
         metrics = run / "metrics.jsonl"
         logged = len(metrics.read_text().splitlines()) if metrics.exists() else 0
         saved = [path for path in checkpoints(run) if damaged(path) is None]
         finished = int(saved[-1].name[-6:]) if saved else 0
         assert len(saved) == len(checkpoints(run))
         assert logged <= finished + 1
-    process = context.Process(target=train_quietly, args=(run, model_dir))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    first, second = start()
+    first.join()
+    assert first.exitcode == 0
+    end(first, second)
     assert outcome(run) == outcome(tmp_path / "whole")
+    early = f"main.py: error: --resume {run}: no run there (args.json is missing)"
+    refused = [line for line in said.read_text().splitlines() if line != early]
+    in_use = f"main.py: error: {run} is in use by process"
+    expected = {f"{in_use} {pid} on {os.uname().nodename}" for pid in pids}
+    assert len(refused) >= 20
+    assert {line.partition(" since 20")[0] for line in refused} <= expected

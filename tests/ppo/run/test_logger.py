@@ -126,11 +126,14 @@ def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, cap
     told = Logger(args, tmp_path, 0, None)
     fault = dict(env=3, error="boom")
     told.warmup({"time/total": 1.0}, SimpleNamespace(faults=[fault]))
-    assert "critic warm-up: held-out explained variance -  (1 s)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said == (
+        "fault of environment 3: boom\ncritic warm-up: held-out explained variance -  (1 s)\n"
+    )
     summary = EVALUATION | {"eval/episodes": 8, "eval/episode_len": 2.0, "time/eval": 3.0}
     del summary["update"]
     told.evaluation(7, summary, SimpleNamespace(faults=[fault, fault]))
-    assert "(8 episodes, 2 faults, 3 s)" in capsys.readouterr().out
+    assert "(8 episodes, 2 faults of environments, 3 s)" in capsys.readouterr().out
     told.evaluation(8, summary, SimpleNamespace(faults=[]))
     assert "(8 episodes, 3 s)" in capsys.readouterr().out
     boards.pop().close()

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from real_runs import launch, load_checkpoint, wait_for
+from real_runs import CLOCK, launch, load_checkpoint, wait_for
 
 import main
 from arguments import get_args
@@ -51,7 +51,7 @@ def outcome(run: Path) -> dict:
     logs = {}
     for name in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl", "trajectories.jsonl"):
         records = map(json.loads, (run / name).read_text().splitlines())
-        logs[name] = [{k: v for k, v in r.items() if not k.startswith("time/")} for r in records]
+        logs[name] = [{k: v for k, v in r.items() if not k.startswith(CLOCK)} for r in records]
     return logs | {"weights": (run / "model" / "model.safetensors").read_bytes()}
 
 
@@ -99,6 +99,9 @@ def test_an_error_in_collection_saves_what_was_learnt(
 FAILING = """
 import gymnasium, os
 from gymnasium.spaces import Text
+from envs.pool import faults
+
+faults.PAUSE = 0.01  # seconds; the twelve tries would take minutes
 
 class Failing(gymnasium.Env):
     observation_space = action_space = Text(100)
@@ -124,9 +127,43 @@ def test_environments_that_fail_for_good_end_a_run_that_is_saved(ranks, model_di
     assert process.returncode == 1
     (line,) = [line for line in said.splitlines() if line.startswith("main.py: error: ")]
     assert ("rank 1: " in line) == (ranks == 2)
+    if ranks == 2:  # which plays one of the two environments, and counts over all ranks
+        assert "environment 1 (failing:Failing-v0), seed" in line
     assert "the service is away" in line and f"--resume {tmp_path / 'run'}" in line
     logged = len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     assert load_checkpoint(tmp_path / "run")["update"] == logged > 0
+
+
+LATE = """
+import gymnasium
+from gymnasium.spaces import Text
+
+class Late(gymnasium.Env):
+    observation_space = action_space = Text(100)
+    made = 0
+    def __init__(self):
+        Late.made += 1
+        if Late.made == 3:  # two are for the training, and the next is an evaluation's
+            raise OSError("the service is away")
+    def reset(self, *, seed=None, options=None):
+        return "go on", {}
+    def step(self, action):
+        return "go on", 0.0, False, False, {}
+
+gymnasium.register("Late-v0", Late, max_episode_steps=5)
+"""
+
+
+def test_an_evaluation_that_cannot_begin_tries_again(model_dir, tmp_path, monkeypatch):
+    (tmp_path / "late.py").write_text(LATE)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = tmp_path / "run"
+    flags = "--env-name late:Late-v0 --num-updates 1 --w-epoch 0"
+    assert main.main(get_args(typed(run, model_dir, flags))) == 0
+    first, *_ = map(json.loads, (run / "eval.jsonl").read_text().splitlines())
+    assert (first["eval/episodes"], first["eval/env_faults"]) == (2, 1)
+    (fault,) = map(json.loads, (run / "faults.jsonl").read_text().splitlines())
+    assert fault["env"] == 0 and "the service is away" in fault["error"]
 
 
 def test_a_rank_that_is_killed_ends_the_others_with_a_line(model_dir, tmp_path):

@@ -1,0 +1,85 @@
+"""Where one environment is in its episodes, and what brings it back there if it is lost."""
+
+import hashlib
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+
+from envs.actions import split
+from envs.contract import EnvError
+from envs.text_env import Observation, Step
+
+ELSEWHERE = "its responses, played again, led elsewhere: it is not deterministic"
+CHANGED = "the environment now shows something else than when it was saved"
+
+
+class Place:
+    """Where one environment is in its `seeds`, and what brings it back if it is lost.
+
+    seed, following: seeds of this episode and the next; None if there is none or it is unknown
+    responses: all of the episode, including the one of a turn under way
+    shown: digest of the observation that a saved state ends with; empty if it says nothing
+    taken: number of responses whose Steps are known
+    seen: number of them that the environment itself has seen; None if it must be reset first
+    first, observation: the episode's first and last observation; steps: of the last replay or turn
+    ended: Step that ended the last episode, held back until this one has begun; the error of an
+        episode that `resume` could not bring back, raised if no other can be begun
+    failures, fault: number of faults in a row, without a turn among them; the line of the last one
+    """
+
+    def __init__(self, seeds: Iterable[int], episode: int, responses: list[str], shown: str = ""):
+        shared = iter(seeds) is seeds  # looking ahead would take the seed from the others
+        self.ahead = iter(()) if shared else itertools.islice(seeds, episode + 1, None)
+        self.seeds = itertools.islice(seeds, episode, None)
+        self.failures, self.fault = 0, ""
+        self.begin(episode, responses, ended=None)
+        self.shown = shown
+
+    def begin(self, episode: int, responses: list[str], ended: Step | EnvError | None) -> None:
+        self.seed, self.following = next(self.seeds, None), next(self.ahead, None)
+        self.episode, self.responses, self.taken = episode, list(responses), len(responses)
+        self.seen, self.first, self.steps, self.observation = None, None, [], None
+        self.ended, self.shown = ended, ""
+
+    @property
+    def in_turn(self) -> bool:
+        return self.taken < len(self.responses)
+
+    def state(self) -> dict:
+        """Return what `VecEnv.resume` needs, as JSON."""
+        shown = digest(self.observation.text) if self.observation else ""
+        return dict(episode=self.episode, responses=list(self.responses), shown=shown)
+
+    def record(self, answer: Observation | Step) -> str:
+        """Note what a reset or a step brought; returns what is wrong with it, if anything."""
+        if isinstance(answer, Observation):
+            self.seen, self.first, self.steps, now = 0, answer, [], answer
+        else:
+            self.seen, now = self.seen + 1, answer.observation
+            self.steps.append(self.numbered(answer, self.seen))
+        if self.seen == self.taken:
+            if any(step.done for step in self.steps) or self.observation not in (None, now):
+                return ELSEWHERE
+            if self.shown and self.shown != digest(now.text):
+                return CHANGED
+            self.observation, self.shown = now, ""
+        elif self.seen > self.taken:  # a new turn; before, while seen < taken, it is a replay
+            self.taken, self.steps, self.observation = self.seen, self.steps[-1:], now
+        return ""
+
+    def cut(self, fault: str) -> Step:
+        """The Step of a turn in which the environment failed: it does nothing but end."""
+        response = self.responses[-1]
+        said = dict(response=response, said=response, action="", action_at=split(response))
+        ends = dict(valid=True, reward=0.0, terminated=False, truncated=True, success=False)
+        step = Step(**said, **ends, observation=self.observation, fault=fault)
+        return self.numbered(step, len(self.responses))
+
+    def numbered(self, step: Step, number: int) -> Step:
+        """Add what is needed to play the turn again."""
+        return replace(step, episode=self.episode, seed=self.seed, number=number)
+
+
+def digest(text: str) -> str:
+    """Return a short hash of an observation."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
