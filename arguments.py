@@ -67,6 +67,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--env-timeout", type=float, default=300, help="seconds per turn, with workers only")
     group("--memory", default="window", help="window, action, periodic, full or module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
+    group("--history-thinking", choices=["keep", "strip"], default="keep",
+          help="whether later prompts show what was between <think> and </think>")  # fmt: skip
     group = parser.add_argument_group("generation").add_argument
     group("--model", type=model_path, help="a Hugging Face model: a directory or a hub name")
     group("--engine", default="auto",

@@ -31,6 +31,10 @@ class Observation:
     kept: str  # the part that a memory keeps for later turns
     system: str  # system message of this turn: the task and the actions
     instruction: str  # how to answer; follows the current observation
+    # What came into the conversation with this turn, as chat messages of any roles: tool, user, ...
+    # If there are any, they take the place of `text` and `instruction` in prompts.
+    messages: tuple[dict, ...] = ()
+    template: dict = field(default_factory=dict)  # arguments of the chat template: tools, ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Step:
     episode: int = 0  # index of the episode among this environment's, from 0
     seed: int = 0  # seed with which the episode began
     number: int = 0  # number of this turn in the episode, from 1
+    reply: dict | None = None  # the response as a chat message; None: `said` is its content
 
     @property
     def done(self) -> bool:
@@ -178,10 +183,12 @@ def act(env: gymnasium.Env, response: str) -> Step:
         success=bool(info["success"]),
         observation=_observation(env, "step", text, info),
         metrics={str(name): float(x) for name, x in info.get("metrics", {}).items()},
+        reply=info.get("reply"),
     )
 
 
 def _observation(env: gymnasium.Env, method: str, text: str, info: dict) -> Observation:
     keys = ("kept", "system", "instruction")
     contract.check_texts(env, method, info, keys)
-    return Observation(text, *(info[key] for key in keys))
+    messages, template = tuple(info.get("messages", ())), dict(info.get("template", {}))
+    return Observation(text, *(info[key] for key in keys), messages=messages, template=template)

@@ -5,6 +5,9 @@ tokens (`memory.chat` makes those) nor any particular environment. A new memory 
 one line in MEMORIES, or `--memory module:Class`; it is constructed with the memory length.
 """
 
+from dataclasses import replace
+
+from memory.messages import Chat, tidy
 from storage.named import check_call, defined_at, find
 
 MEMORIES = {
@@ -18,7 +21,8 @@ METHODS = dict(reset=("self", "observation"), update=("self", "step"), messages=
 
 def make_memories(args, pasts: list[tuple]) -> list:
     """Make a memory for each past: the first observation of an episode and its Steps since."""
-    memories = [make(args.memory, args.memory_length) for _ in pasts]
+    settings = args.memory, args.memory_length, args.history_thinking == "keep"
+    memories = [make(*settings) for _ in pasts]
     for memory, (first, steps) in zip(memories, pasts, strict=True):
         memory.reset(first)
         for step in steps:
@@ -26,8 +30,11 @@ def make_memories(args, pasts: list[tuple]) -> list:
     return memories
 
 
-def make(name: str, length: int):
-    """Return a memory of n = `length` turns; `name` is a key of MEMORIES or "module:Class"."""
+def make(name: str, length: int, thoughts: bool = True):
+    """Return a memory of n = `length` turns; `name` is a key of MEMORIES or "module:Class".
+
+    thoughts: whether later prompts show what the agent thought, see `memory.messages.tidy`
+    """
     if length < 0:
         raise ValueError(f"memory length must be >= 0, got {length}")
     memory = find("memory", name, MEMORIES)
@@ -39,15 +46,28 @@ def make(name: str, length: int):
         check_call(getattr(memory, method), *words)
 
     class CheckedMemory(memory):
-        def messages(self) -> list[dict[str, str]]:
+        def reset(self, observation) -> None:
+            self._template = observation.template
+            super().reset(observation)
+
+        def update(self, step) -> None:
+            self._template = step.observation.template
+            super().update(_tidied(step, thoughts))
+
+        def messages(self) -> Chat:
             messages = super().messages()
             if not (isinstance(messages, list) and messages and all(map(_is_message, messages))):
                 line = f"{memory.__name__}.messages returned {messages!r:.80}; it must return dicts"
                 raise ValueError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
-            return messages
+            return messages if isinstance(messages, Chat) else Chat.of(messages, self._template)
 
     return CheckedMemory(length)
 
 
 def _is_message(x) -> bool:
     return isinstance(x, dict) and {type(x.get("role")), type(x.get("content"))} == {str}
+
+
+def _tidied(step, thoughts: bool):
+    reply = step.reply and step.reply | {"content": tidy(step.reply["content"], thoughts)}
+    return replace(step, said=tidy(step.said, thoughts), reply=reply)

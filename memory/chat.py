@@ -1,14 +1,15 @@
 """From chat messages to prompt ids, within the prompt limit.
 
 A prompt that is too long loses its oldest history turns, and then the middle of the current
-observation: an environment that once says too much must not end a run of days. One trap remains for
-whoever picks the model: some templates (Qwen3's) strip reasoning between <think> tags from earlier
-assistant messages. Nothing here imports torch or transformers.
+observation: an environment that once says too much must not end a run of days. Nothing here imports
+torch or transformers.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+
+from memory.messages import Chat
 
 TODAY = datetime(2024, 7, 26)  # in templates that print the date: prompts must not change daily
 FIRST_TRY = 8  # history turns; up to so many are tokenised once, if they fit
@@ -35,23 +36,25 @@ def make_render(tokenizer, prompt_limit: int, memory=None) -> Callable[..., Prom
 
     options = dict(add_generation_prompt=True, tokenize=False, strftime_now=TODAY.strftime)
 
-    def tokenise(messages: list[dict]) -> list[int]:
+    def tokenise(messages: list[dict], template: dict) -> list[int]:
         # The template writes its own special tokens (also the first), so none are added here.
-        text = tokenizer.apply_chat_template(messages, **options)
+        text = tokenizer.apply_chat_template(messages, **options | template)
         # Half of a surrogate pair, from an environment, is not valid Unicode: it becomes "?".
         text = text.encode("utf-8", "replace").decode("utf-8")
         return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
     def render(messages: list[dict], whole: bool = False) -> Prompt:
-        start = 1 if messages[0]["role"] == "system" else 0
-        system, rest = messages[:start], messages[start:]  # rest: history, then the question
-        turns = len(rest) // 2
-        n, ids = _most(lambda n: tokenise(system + rest[-2 * n - 1 :]), turns, prompt_limit)
+        chat = messages if isinstance(messages, Chat) else Chat.of(messages)
+        ids_of = lambda n: tokenise(chat.last(n), chat.template)
+        turns = len(chat.turns)
+        n, ids = _most(ids_of, turns, prompt_limit)
         if n >= 0:
             return Prompt(ids, overflow=n < turns)
-        question = rest[-1]["content"]
-        around = lambda n: [*system, rest[-1] | {"content": _shortened(question, n)}]
-        kept, some = _most(lambda n: tokenise(around(n)), len(question) - 1, prompt_limit)
+        *before, question = chat.last(0)
+        said = question["content"]
+        shorter = lambda n: [*before, question | {"content": _shortened(said, n)}]
+        ids_of = lambda n: tokenise(shorter(n), chat.template)
+        kept, some = _most(ids_of, len(said) - 1, prompt_limit)
         if whole or kept < 0:
             least = f"the system prompt and the current observation ({len(ids)} tokens)"
             raise ValueError(f"prompt limit {prompt_limit} is below {least}; raise --prompt-limit")

@@ -6,8 +6,11 @@ from memory.window import WindowMemory
 class ActionMemory(WindowMemory):
     """The last n turns with their executed actions only; reasoning is never shown again."""
 
-    def remembered(self, step) -> str:
-        return f"ACTION: {step.action}"
+    def remembered(self, step) -> dict:
+        if step.reply is None:
+            return {"role": "assistant", "content": f"ACTION: {step.action}"}
+        # A message without a call is an action as a whole.
+        return step.reply | {"content": ""} if step.reply.get("tool_calls") else step.reply
 
 
 class PeriodicMemory(WindowMemory):

@@ -3,9 +3,15 @@
 `messages()` is the prompt of the next turn: the system message, the kept turns from old to new and
 the current observation. Between the end of an episode and `reset` it is the prompt at the final
 observation, from which V may bootstrap. Older turns are forgotten, so memory use is constant.
+
+Environments with tools or users bring messages of their own (`Observation.messages`). A turn is
+then the agent's message with what answered it, so that no window parts a call from its result. The
+messages that began the episode always stay, because they hold the task.
 """
 
 from collections import deque
+
+from memory.messages import Chat
 
 
 class WindowMemory:
@@ -13,29 +19,34 @@ class WindowMemory:
 
     def __init__(self, length: int):
         self.length = length
-        self.turns = deque(maxlen=length)  # (user text, assistant text)
-        self.observation = None
+        self.turns: deque[list[dict]] = deque(maxlen=length)  # the messages of each
 
     def reset(self, observation) -> None:
         """Begin an episode and forget the last one."""
         self.turns.clear()
         self.observation = observation
+        self.opening, self.latest = list(observation.messages), []
 
     def update(self, step) -> None:
         """Remember a turn and the observation that followed it."""
-        self.turns.append((f"Observation:\n{self.observation.kept}", self.remembered(step)))
+        if self.opening:
+            if self.latest:
+                self.turns.append(self.latest)
+            self.latest = [self.remembered(step), *step.observation.messages]
+        else:
+            observed = {"role": "user", "content": f"Observation:\n{self.observation.kept}"}
+            self.turns.append([observed, self.remembered(step)])
         self.observation = step.observation
 
-    def remembered(self, step) -> str:
-        """Return what later prompts show of the agent's own words."""
-        return step.said
+    def remembered(self, step) -> dict:
+        """Return the agent's own message as later prompts show it."""
+        return step.reply or {"role": "assistant", "content": step.said}
 
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> Chat:
         """Return the prompt of the next turn as chat messages."""
         now = self.observation
-        messages = [{"role": "system", "content": now.system}]
-        for observed, said in self.turns:
-            messages.append({"role": "user", "content": observed})
-            messages.append({"role": "assistant", "content": said})
+        system = [{"role": "system", "content": now.system}] if now.system else []
+        if self.opening:
+            return Chat([*system, *self.opening], list(self.turns), self.latest, now.template)
         question = f"Current Observation:\n{now.text}\n\n{now.instruction}"
-        return [*messages, {"role": "user", "content": question}]
+        return Chat(system, list(self.turns), [{"role": "user", "content": question}], now.template)

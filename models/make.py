@@ -26,17 +26,27 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
-from envs.text_env import Observation, Step
+from envs.text_env import act, begin
 from memory.chat import make_render
 from memory.window import WindowMemory
 from models.players import PLAYERS
 from ppo.model.decoder import response_logps
 from storage.minibatch import micro_batches
 
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+# Calls are written as Hermes and Qwen write them; tools are listed in the system message.
+CHAT_TEMPLATE = """\
+{%- for m in messages %}
+    {{- '<|im_start|>' + m.role + '\\n' + m.content }}
+    {%- if tools and loop.first %}
+        {{- '\\n\\n# Tools' }}
+        {%- for tool in tools %}{{- '\\n' + tool.function | tojson }}{%- endfor %}
+    {%- endif %}
+    {%- for call in m.tool_calls or [] %}
+        {{- '\\n<tool_call>\\n' + call.function | tojson + '\\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TURNS = [*(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant")), "<|im_end|>\n"]
 
@@ -49,24 +59,18 @@ def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0):
     """
     turns = []
     for episode in range(episodes):
-        text, info = player.env.reset(seed=seed * 100_003 + episode)
+        observation = begin(player.env, seed * 100_003 + episode)
         memory = WindowMemory(episode % (longest_memory + 1))
-        memory.reset(observation(text, info))
+        memory.reset(observation)
         player.start()
         done = False
-        while not done and (responses := player.respond(text)) is not None:
+        while not done and (responses := player.respond(observation.text)) is not None:
             learnt, executed = responses
             turns.append((memory.messages(), learnt))
-            text, reward, terminated, truncated, info = player.env.step(executed)
-            done = terminated or truncated
-            facts = {k: info[k] for k in ("said", "action", "valid", "action_at", "success")}
-            facts |= dict(reward=reward, terminated=terminated, truncated=truncated)
-            memory.update(Step(response=executed, observation=observation(text, info), **facts))
+            step = act(player.env, executed)
+            observation, done = step.observation, step.done
+            memory.update(step)
     return turns
-
-
-def observation(text: str, info: dict) -> Observation:
-    return Observation(text, info["kept"], info["system"], info["instruction"])
 
 
 def train_tokenizer(texts: list[str], passages: list[str], vocab_size: int):

@@ -180,7 +180,7 @@ PROGRAM = [
      "environment 'own_doors:Constructor-v1' cannot be made: KeyError: 'name'"),
     ("--memory own_code:Breaks", 2, ("own_code.py", "Breaks"), "KeyError: 'length'"),
     ("--memory own_code:Forgets", 1, ("own_code.py", "Forgets"), f"KeyError: 'step'{SAVED}"),
-    ("--memory own_code:Lists", 1, ("own_code.py", "Lists"), "Lists.messages returned [deque([("),
+    ("--memory own_code:Lists", 1, ("own_code.py", "Lists"), "Lists.messages returned [deque([["),
     ("--advantages own_code:divide", 2, ("own_code.py", "divide"),
      "ZeroDivisionError: division by zero"),
     ("--engine own_code:Narrow", 2, ("own_code.py", "Narrow"),
