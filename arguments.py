@@ -3,6 +3,7 @@ small models override some of them (tables below), and what is typed overrides b
 """
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -74,6 +75,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--engine", default="auto",
           help="vllm, transformers or module:Class; auto: vllm if it can")  # fmt: skip
     group("--gpu-memory-utilization", type=float, default=0.3, help="vLLM's share of the GPU")
+    group("--template-kwargs", type=json_object, default={}, metavar="JSON",
+          help='arguments of the chat template, as in \'{"enable_thinking": false}\'')  # fmt: skip
     group("--temperature", type=float, default=1.0, help="sampling temperature; 0 is greedy")
     group("--prompt-limit", type=int, help="tokens; the oldest turns are dropped beyond it")
     group("--response-limit", type=int, help="tokens; a longer response is cut off")
@@ -155,6 +158,17 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     except ValueError as error:
         parser.error(str(error))
     return args
+
+
+def json_object(text: str) -> dict:
+    """The type of --template-kwargs."""
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+    if not isinstance(given, dict) or not all(map(str.isidentifier, given)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object of names and values")
+    return given
 
 
 def defaults(known: argparse.Namespace) -> dict:

@@ -83,7 +83,7 @@ def main(args) -> int:
         envs = make_envs(args, training_seeds(args.seed, mine), first=mine.start)
         cleanup.callback(envs.close)
         memories = make_memories(args, envs.resume(checkpoints.places(mine)))
-        render = make_render(tokenizer, args.prompt_limit, None if args.resume else memories[0])
+        render = make_render(args, tokenizer, memories[0])
         engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
         start_run_dir(run, args, checkpoints.state, ranks)  # the first file is written here
         logger, timer = Logger(args, run, start, tokenizer, ranks), Timer()

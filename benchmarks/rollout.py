@@ -29,7 +29,7 @@ from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import VecEnv
 from main import collect
 from memory import make_memories
-from memory.chat import make_render
+from memory.chat import Renderer
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
@@ -85,7 +85,7 @@ def measure(model: str, n_env: int) -> None:
     dtype = choose_dtype("auto", ALONE.device)
     lm, tokenizer, _ = load_lm(model, ALONE.device)
     actor_critic = ActorCritic(lm, 0, 1.0, dtype=dtype)
-    render = make_render(tokenizer, PROMPT_LIMIT)
+    render = Renderer(tokenizer, PROMPT_LIMIT)
     make = partial(make_vllm, model, tokenizer, set(), n_env, dtype, PROMPT_LIMIT, RESPONSE_LIMIT)
     with Stopwatch() as start:  # the import of vLLM included
         vllm = make()

@@ -22,7 +22,7 @@ from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import make_envs
 from main import collect
 from memory import make_memories
-from memory.chat import make_render
+from memory.chat import Renderer
 from ppo.advantages import Batch, dual_gae, make_estimator
 from ppo.agent import Agent, make_agent
 from ppo.distributed import make_ranks
@@ -111,7 +111,7 @@ def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
     engine.push_weights(actor_critic)
     envs = make_envs(args, training_seeds(1, ranks.share(args.n_env)))
     memories = make_memories(args, envs.resume(None))
-    render = make_render(tokenizer, args.prompt_limit)
+    render = Renderer(tokenizer, args.prompt_limit)
     rollouts = make_storage(args, ranks)
     collect(envs, memories, engine, render, rollouts, args.seed, Stop())
     agent = make_agent(args, actor_critic, ranks)

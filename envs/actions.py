@@ -1,14 +1,17 @@
 """From a model's response to an action: a tolerant parser, made of pure functions of text.
 
-The action is what follows the last ACTION marker, or the whole text if there is no marker. Only
-its first line counts; case, punctuation, underscores, articles, "2 steps" and remarks in
-parentheses are ignored. Each environment's class lists its actions and the near-misses whose
-meaning is beyond doubt. Two actions in a row, or an action that the class lacks, are invalid.
+The action is what follows the last ACTION marker, or the whole text if there is no marker. What
+stands before </think> is reasoning and never an action. Only the first line counts; case,
+punctuation, underscores, articles, "2 steps" and remarks in parentheses are ignored. Each
+environment's class lists its actions and the near-misses whose meaning is beyond doubt. Two actions
+in a row, or an action that the class lacks, are invalid.
 """
 
 import itertools
 import re
 from collections.abc import Sequence
+
+from memory.messages import after_thought, tidy
 
 # The literal markers, in order of preference. Other spellings count if none of these is there.
 MARKERS = ("ACTION:", "action:", "Action")
@@ -31,7 +34,7 @@ def find_action(text: str, phrases: dict[str, str], objects: re.Pattern | None) 
     phrases: what may be said -> action, as `all_phrases` makes it
     objects: matches the objects that may follow a verb without changing its meaning
     """
-    return phrases.get(_phrase(text[_marker(text)[1] :], objects))
+    return phrases.get(_phrase(text[_marker(text, after_thought(text))[1] :], objects))
 
 
 def all_phrases(actions: Sequence[str], near_misses: dict[str, list[str]]) -> dict[str, str]:
@@ -57,23 +60,25 @@ def combine(verbs: str, nouns: str) -> list[str]:
 
 def with_action(text: str, action: str) -> str:
     """Return the response with `action` in place of the one that it names."""
-    return f"{text[: split(text)].strip()}\nACTION: {action}".lstrip()
+    return f"{tidy(text[: split(text)].strip(), thoughts=True)}\nACTION: {action}".lstrip()
 
 
 def split(text: str) -> int:
-    """Return where the last marker begins: THINK | ACTION. Without one, that is len(text)."""
-    start, end = _marker(text)
-    return start if end else len(text)
+    """Return where the last marker begins: THINK | ACTION. Without one, that is where the reasoning
+    ends, and len(text) if there is none."""
+    begin = after_thought(text)
+    start, end = _marker(text, begin)
+    return start if end > begin else begin or len(text)
 
 
-def _marker(text: str) -> tuple[int, int]:
-    """Return start and end of the marker that counts, or (0, 0) if there is none."""
+def _marker(text: str, begin: int) -> tuple[int, int]:
+    """Return start and end of the marker that counts, or `begin` twice if there is none."""
     for marker in MARKERS:
-        start = text.rfind(marker)
+        start = text.rfind(marker, begin)
         if start >= 0:
             return start, start + len(marker)
-    span = (0, 0)
-    for match in ODD_MARKER.finditer(text):
+    span = (begin, begin)
+    for match in ODD_MARKER.finditer(text, begin):
         span = match.span()
     return span
 

@@ -21,6 +21,7 @@ from gymnasium.wrappers import TimeLimit
 from envs.actions import plain, split
 from envs.contract import breach, check_actions, with_checks
 from envs.text_env import THINK_ACT, executed
+from memory.messages import after_thought
 from storage.named import defined_at, find_module, place_of
 
 THINK_SAY = THINK_ACT.replace("One valid action from the allowed set", "what you do")
@@ -166,8 +167,9 @@ def choose(response: str, actions: Sequence[str], default: str) -> tuple[str, bo
     Case, punctuation, underscores and later lines do not matter. Without `actions` any text does.
     """
     start = split(response)
-    said = MARKER.sub("", response[start:], count=1) if start < len(response) else response
-    said = said.strip()
+    said = response[start if start < len(response) else after_thought(response) :]
+    marker = MARKER.match(said)
+    said = said[marker.end() if marker else 0 :].strip()
     if not actions:
         return (said, True) if said else (default, False)
     line = said.partition("\n")[0].strip()

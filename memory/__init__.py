@@ -59,7 +59,7 @@ def make(name: str, length: int, thoughts: bool = True):
             if not (isinstance(messages, list) and messages and all(map(_is_message, messages))):
                 line = f"{memory.__name__}.messages returned {messages!r:.80}; it must return dicts"
                 raise ValueError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
-            return messages if isinstance(messages, Chat) else Chat.of(messages, self._template)
+            return Chat.of(messages, self._template)
 
     return CheckedMemory(length)
 

@@ -6,10 +6,12 @@ torch or transformers.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
-from memory.messages import Chat
+from memory.messages import THINK, Chat, one_call_each
+from memory.probe import check_template, refuses_two_calls
 
 TODAY = datetime(2024, 7, 26)  # in templates that print the date: prompts must not change daily
 FIRST_TRY = 8  # history turns; up to so many are tokenised once, if they fit
@@ -19,69 +21,101 @@ MARK = "\n[... {} characters are left out here ...]\n"
 @dataclass(frozen=True)
 class Prompt:
     ids: list[int]
-    overflow: bool  # whether history was dropped to keep the prompt limit
+    overflow: bool = False  # whether history was dropped to keep the prompt limit
     shortened: bool = False  # whether the middle of the current observation was left out
+    opened: str = ""  # what the chat template has written of the response: "<think>\n" or nothing
 
 
-def make_render(tokenizer, prompt_limit: int, memory=None) -> Callable[..., Prompt]:
-    """Return `render(messages) -> Prompt` of at most `prompt_limit` tokens.
+def make_render(args, tokenizer, memory) -> "Renderer":
+    """Return the Renderer of a command line.
 
-    memory: at the first turn of an episode, where its messages must fit whole, so that too small a
-        limit is told before the run begins; None: a resumed run, in the middle of its episodes
-    ValueError: they do not; there is no chat template; from `render`: what must stay is too long
+    memory: at the first turn of an episode, whose messages must fit whole and lose nothing, so that
+        a limit or a template that cannot work is told before the run begins. A resumed run is in
+        the middle of its episodes, and was checked when it began.
     """
-    if getattr(tokenizer, "chat_template", None) is None:
-        name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-        raise ValueError(f"the tokenizer {name!r} has no chat template; use an instruct model")
-
-    options = dict(add_generation_prompt=True, tokenize=False, strftime_now=TODAY.strftime)
-
-    def tokenise(messages: list[dict], template: dict) -> list[int]:
-        # The template writes its own special tokens (also the first), so none are added here.
-        text = tokenizer.apply_chat_template(messages, **options | template)
-        # Half of a surrogate pair, from an environment, is not valid Unicode: it becomes "?".
-        text = text.encode("utf-8", "replace").decode("utf-8")
-        return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-
-    def render(messages: list[dict], whole: bool = False) -> Prompt:
-        chat = messages if isinstance(messages, Chat) else Chat.of(messages)
-        ids_of = lambda n: tokenise(chat.last(n), chat.template)
-        turns = len(chat.turns)
-        n, ids = _most(ids_of, turns, prompt_limit)
-        if n >= 0:
-            return Prompt(ids, overflow=n < turns)
-        *before, question = chat.last(0)
-        said = question["content"]
-        shorter = lambda n: [*before, question | {"content": _shortened(said, n)}]
-        ids_of = lambda n: tokenise(shorter(n), chat.template)
-        kept, some = _most(ids_of, len(said) - 1, prompt_limit)
-        if whole or kept < 0:
-            least = f"the system prompt and the current observation ({len(ids)} tokens)"
-            raise ValueError(f"prompt limit {prompt_limit} is below {least}; raise --prompt-limit")
-        return Prompt(some, overflow=turns > 0, shortened=True)
-
-    if memory is not None:
-        render(memory.messages(), whole=True)
+    render = Renderer(tokenizer, args.prompt_limit)
+    if not args.resume:
+        chat = Chat.of(memory.messages())
+        check_template(render.write, chat, thoughts=args.history_thinking == "keep")
+        render(chat, whole=True)
     return render
+
+
+class Renderer:
+    """Makes messages into a Prompt of at most `prompt_limit` tokens.
+
+    ValueError: there is no chat template; when it is called: what must stay is too long
+    """
+
+    def __init__(self, tokenizer, prompt_limit: int):
+        if getattr(tokenizer, "chat_template", None) is None:
+            name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+            raise ValueError(f"the tokenizer {name!r} has no chat template; use an instruct model")
+        self.tokenizer, self.prompt_limit = tokenizer, prompt_limit
+        self.one_call = refuses_two_calls(tokenizer.apply_chat_template)
+
+    def __call__(self, messages: list[dict], whole: bool = False) -> Prompt:
+        """whole: refuse what does not fit, instead of leaving something out"""
+        chat = Chat.of(messages)
+        turns = len(chat.turns)
+        n, prompt = self._most(chat.last, turns, chat.template)
+        if n >= 0:
+            return replace(prompt, overflow=n < turns)
+        question = chat.last(0)
+        short = partial(_shorter, question)
+        kept, some = self._most(short, len(_longest(question)["content"]) - 1, chat.template)
+        if whole or kept < 0:
+            tokens = f"({len(prompt.ids)} tokens)"
+            least = f"the system prompt and the current observation {tokens}"
+            limit = f"prompt limit {self.prompt_limit}"
+            raise ValueError(f"{limit} is below {least}; raise --prompt-limit")
+        return replace(some, overflow=turns > 0, shortened=True)
+
+    def write(self, messages: list[dict], template: dict) -> str:
+        """Return the text of a prompt. template: arguments of the chat template"""
+        options = dict(add_generation_prompt=True, tokenize=False, strftime_now=TODAY.strftime)
+        messages = one_call_each(messages) if self.one_call else list(messages)
+        text = self.tokenizer.apply_chat_template(messages, **options | template)
+        # Half of a surrogate pair, from an environment, is not valid Unicode: it becomes "?".
+        return text.encode("utf-8", "replace").decode("utf-8")
+
+    def _prompt(self, messages: list[dict], template: dict) -> Prompt:
+        # The template writes its own special tokens (also the first), so none are added here.
+        text = self.write(messages, template)
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        begun = text.rstrip().endswith(THINK)
+        return Prompt(ids, opened=text[text.rindex(THINK) :] if begun else "")
+
+    def _most(self, some: Callable[[int], list], at_most: int, template: dict):
+        """Return the largest n <= at_most for which the messages some(n) keep the limit, and their
+        Prompt; -1 and the Prompt of some(0) if even these are too long."""
+        # n is doubled, then bisected, so the work grows with the limit, not with what is dropped.
+        fits, best, most, n = -1, None, at_most, min(at_most, FIRST_TRY)
+        while fits < most:
+            prompt = self._prompt(some(n), template)
+            if len(prompt.ids) <= self.prompt_limit:
+                fits, best = n, prompt
+            else:
+                most = n - 1
+            growing = most == at_most  # nothing has been too long yet
+            n = min(at_most, 2 * n) if growing else (fits + most + 1) // 2
+        return fits, best if fits >= 0 else prompt
+
+
+def _longest(messages: list[dict]) -> dict:
+    """Return the message that is shortened if all are too long together."""
+    others = [message for message in messages if message["role"] != "system"] or messages
+    return max(others, key=lambda message: len(message["content"]))
+
+
+def _shorter(messages: list[dict], n: int) -> list[dict]:
+    """Keep n characters of the longest message."""
+    long = _longest(messages)
+    short = long | {"content": _shortened(long["content"], n)}
+    return [short if message is long else message for message in messages]
 
 
 def _shortened(text: str, n: int) -> str:
     """Return the first and the last n / 2 characters, around a mark."""
     tail = n // 2
     return text[: n - tail] + MARK.format(len(text) - n) + text[len(text) - tail :]
-
-
-def _most(tokenise: Callable[[int], list[int]], at_most: int, limit: int) -> tuple[int, list]:
-    """Return the largest n <= at_most for which tokenise(n) keeps the limit, and its ids; -1 and
-    the ids of n = 0 if even these are too long."""
-    # n is doubled, then bisected, so the work grows with the limit and not with what is dropped.
-    fits, best, most, n = -1, [], at_most, min(at_most, FIRST_TRY)
-    while fits < most:
-        ids = tokenise(n)
-        if len(ids) <= limit:
-            fits, best = n, ids
-        else:
-            most = n - 1
-        growing = most == at_most  # nothing has been too long yet
-        n = min(at_most, 2 * n) if growing else (fits + most + 1) // 2
-    return fits, best if fits >= 0 else ids

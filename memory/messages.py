@@ -1,7 +1,7 @@
-"""The messages of a prompt, and what of them may be dropped if they are too long.
+"""The messages of a prompt, what of them may be dropped, and the reasoning that they hold.
 
 Turns are dropped whole: an observation never without its answer, a tool's result never without the
-call that it answers.
+call that it answers. Reasoning stands between <think> and </think>, as models write it.
 """
 
 from itertools import chain
@@ -24,8 +24,10 @@ class Chat(list):
 
     @classmethod
     def of(cls, messages: list[dict], template: dict | None = None) -> "Chat":
-        """Find the turns in a list of messages: pairs of a user's and an assistant's message, or,
-        where there are tools, an assistant's message with all that follows it."""
+        """Return a Chat as it is, and find the turns in another list of messages: pairs of a user's
+        and an assistant's message, or, with tools, an assistant's message and all that follows."""
+        if isinstance(messages, cls):
+            return messages
         first = 1 if messages[0]["role"] == "system" else 0  # where the history begins
         tools = any(message["role"] == "tool" for message in messages)
         begins = "assistant" if tools else "user"
@@ -41,14 +43,40 @@ class Chat(list):
         return [*self.head, *chain(*self.turns[len(self.turns) - n :]), *self.now]
 
 
+def one_call_each(messages: list[dict]) -> list[dict]:
+    """Write a message with several calls as several messages, each call before its result, for
+    chat templates that take one call per message."""
+    written, pending = [], []
+    for message in messages:
+        calls = message.get("tool_calls", [])
+        if len(calls) > 1:
+            said = [message["content"], *[""] * (len(calls) - 1)]
+            pending = [message | {"content": content, "tool_calls": [call]}
+                       for content, call in zip(said, calls, strict=True)]  # fmt: skip
+            continue
+        if pending and message["role"] == "tool":
+            written.append(pending.pop(0))
+        written.append(message)
+    return written + pending
+
+
+def after_thought(text: str) -> int:
+    """Return where a response begins to speak or to act: behind its reasoning. That is 0 where it
+    has none, and len(text) where the response limit cut the reasoning."""
+    end = text.rfind(END_OF_THOUGHT)
+    if end >= 0:
+        return end + len(END_OF_THOUGHT)
+    return len(text) if THINK in text else 0
+
+
 def tidy(text: str, thoughts: bool) -> str:
-    """Return what later prompts show of a response whose reasoning stands between <think> tags.
+    """Return what later prompts show of a response.
 
     thoughts: keep the reasoning, and close it where the response limit cut it; False: leave it out
     """
-    start, end = text.find(THINK), text.rfind(END_OF_THOUGHT)
-    if start < 0:
+    start, end = text.find(THINK), after_thought(text)
+    if not end:
         return text
     if thoughts:
-        return text if end >= 0 else f"{text}\n{END_OF_THOUGHT}"
-    return text[:start] + (text[end + len(END_OF_THOUGHT) :].lstrip() if end >= 0 else "")
+        return text if END_OF_THOUGHT in text else f"{text}\n{END_OF_THOUGHT}"
+    return text[: max(start, 0)] + text[end:].lstrip()

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from envs.text_env import act, begin
-from memory.chat import make_render
+from memory.chat import Renderer
 from memory.window import WindowMemory
 from models.players import PLAYERS
 from ppo.model.decoder import response_logps
@@ -180,7 +180,7 @@ def main(argv: list[str] | None = None) -> None:
     tokenizer.save_pretrained(args.out)
     lm.config.save_pretrained(args.out)
     tokenizer = AutoTokenizer.from_pretrained(args.out)  # may differ, and is what users will get
-    render = make_render(tokenizer, prompt_limit=4096)
+    render = Renderer(tokenizer, 4096)
     prompts = [render(messages).ids for messages, _ in turns]
     responses = [
         tokenizer(r, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]

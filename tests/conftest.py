@@ -26,6 +26,7 @@ class FakePrompt:
     ids: list[int]
     overflow: bool = False
     shortened: bool = False
+    opened: str = ""
 
 
 @dataclass

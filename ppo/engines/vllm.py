@@ -168,7 +168,7 @@ class VLLMEngine(Engine):
         """
         g, gaps = torch.Generator().manual_seed(0), []
         others = torch.randint(actor_critic.lm.config.vocab_size, (PROBES, 16), generator=g)
-        prompts = [*self.recent, *(SimpleNamespace(ids=ids) for ids in others.tolist())]
+        prompts = [*self.recent, *(SimpleNamespace(ids=ids, opened="") for ids in others.tolist())]
         # Always equally many, because with ZeRO stage 3 all ranks take part in each forward pass.
         for number, prompt in enumerate(prompts[:PROBES]):
             self._add(number, prompt, number, min(8, self.response_limit))

@@ -141,7 +141,8 @@ def make_models(args, device: str):
     torch.manual_seed(args.seed)  # adapters and heads begin alike in equal runs
     dtype, cuda = decoder.choose_dtype(args.dtype, device), device.startswith("cuda")
     kernel = cuda and dtype == torch.bfloat16  # elsewhere packed attention is slow
-    lm, tokenizer, ends = load_lm(args.model, device, args.prompt_limit + args.response_limit)
+    tokens = args.prompt_limit + args.response_limit
+    lm, tokenizer, ends = load_lm(args.model, device, tokens, args.template_kwargs)
     if args.packed == "on" and cuda and not kernel:
         raise ValueError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
     temperature = args.temperature or 1  # 0 is greedy evaluation, which asks for no log-probs

@@ -4,6 +4,7 @@ Whatever is wrong with a directory or hub name becomes a ValueError of one line.
 on instead, with random numbers for missing weights and an empty tokenizer for a missing one.
 """
 
+import json
 import os
 from textwrap import shorten
 
@@ -12,10 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 
-def load_lm(path: str, device: str, tokens: int = 0):
+def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = None):
     """Return the model (fp32, without dropout), its tokenizer and the ids that end a response.
 
     path: a directory or hub name; tokens: largest length of a prompt and its response together
+    template: arguments that the chat template gets in every prompt, see `preset`
     ValueError: the model cannot be loaded, or its parts do not fit each other or `tokens`
     """
     model = f"--model {path}"  # the beginning of each error
@@ -36,6 +38,7 @@ def load_lm(path: str, device: str, tokens: int = 0):
         where = "" if here else " (no such directory here, and from the hub:)"
         reason = shorten(str(error) or repr(error), 300)
         raise ValueError(f"{model}: cannot load it{where}: {reason}") from error
+    preset(tokenizer, template or {})
     problem = _misfit(lm, tokenizer, report, tokens) or _speechless(tokenizer)
     if problem:
         raise ValueError(f"{model}: {problem}")
@@ -44,6 +47,20 @@ def load_lm(path: str, device: str, tokens: int = 0):
     if not ends:
         raise ValueError(f"{model}: its tokenizer has no end-of-turn token")
     return lm.to(device).eval(), tokenizer, ends
+
+
+def preset(tokenizer, template: dict) -> None:
+    """Write default arguments into a chat template, so that training, evaluation and the exported
+    model have the same ones. What is passed to the template still wins."""
+    lines = [
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {json.dumps(value)} %}}{{%- endif %}}"
+        for name, value in template.items()
+    ]
+    own = tokenizer.chat_template
+    if lines and own is not None:
+        named = own if isinstance(own, dict) else {"": own}
+        named = {name: "\n".join([*lines, text]) for name, text in named.items()}
+        tokenizer.chat_template = named if isinstance(own, dict) else named[""]
 
 
 def _misfit(lm, tokenizer, report: dict, tokens: int) -> str | None:

@@ -22,12 +22,18 @@ def batch_figures(rollouts) -> dict[str, float | None]:
         "rollout/reward": fmean(step.reward for step in steps),
         "rollout/response_tokens": fmean(len(response.ids) for response in responses),
         "rollout/truncated_responses": fmean(response.truncated for response in responses),
+        "rollout/cut_thoughts": fmean(map(_is_cut, responses)),
         "rollout/prompt_overflow": fmean(response.prompt.overflow for response in responses),
         "rollout/prompt_shortened": fmean(response.prompt.shortened for response in responses),
         "rollout/prompt_tokens": fmean(len(response.prompt.ids) for response in responses),
         **_engine_gap(rollouts),
         **_kl_figures(rollouts, responses, steps),
     }
+
+
+def _is_cut(response) -> bool:
+    """Whether the response limit ended the reasoning, so that nothing was said or done."""
+    return "<think>" in response.text and "</think>" not in response.text
 
 
 def _engine_gap(rollouts) -> dict[str, float | None]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from memory.chat import _shortened, make_render
+from memory.chat import Renderer, _shortened, make_render
 
 TEMPLATE = (
     "{{ '<s>' }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }} <end> {% endfor %}"
@@ -45,7 +45,7 @@ def words(ids: list[int]) -> str:
 
 
 def test_whole_prompt():
-    prompt = make_render(TOKENIZER, 100)(conversation(1))
+    prompt = Renderer(TOKENIZER, 100)(conversation(1))
     assert words(prompt.ids) == (
         "<s> [system] rules <end> [user] o0 <end> [assistant] a0 <end> [user] now <end> [assistant]"
     )
@@ -56,7 +56,7 @@ def test_whole_prompt():
 def test_same_ids_as_the_template_in_one_call():
     messages = conversation(3)
     expected = TOKENIZER.apply_chat_template(messages, add_generation_prompt=True, tokenize=True)
-    assert make_render(TOKENIZER, 100)(messages).ids == list(expected["input_ids"])
+    assert Renderer(TOKENIZER, 100)(messages).ids == list(expected["input_ids"])
 
 
 DATES = [
@@ -84,7 +84,7 @@ def test_a_template_that_prints_the_date_prints_the_same_every_day(date, monkeyp
     for day in (21, 22):
         text = tokenizer.apply_chat_template(conversation(0), tokenize=False)
         assert text.startswith(f"{day} ") == ("strftime_now" in date)  # without a fixed date
-        asked.append(make_render(tokenizer, 100)(conversation(0)).ids)
+        asked.append(Renderer(tokenizer, 100)(conversation(0)).ids)
     assert asked[0] == asked[1]
     assert tokenizer.convert_ids_to_tokens(asked[0])[:4] == ["26", "Jul", "2024", "<s>"]
 
@@ -92,18 +92,18 @@ def test_a_template_that_prints_the_date_prints_the_same_every_day(date, monkeyp
 def test_oldest_turns_are_dropped():
     # <s>, 3 tokens per message, [assistant]: 8 tokens without history, and 6 more per turn.
     # A limit of 20 holds exactly 8 + 2 * 6 tokens, turns 1 and 2 of 0, 1, 2; 19 holds turn 2 only.
-    prompt = make_render(TOKENIZER, 20)(conversation(3))
+    prompt = Renderer(TOKENIZER, 20)(conversation(3))
     assert words(prompt.ids) == (
         "<s> [system] rules <end> [user] o1 <end> [assistant] a1 <end> "
         "[user] o2 <end> [assistant] a2 <end> [user] now <end> [assistant]"
     )
     assert prompt.overflow
-    assert len(make_render(TOKENIZER, 19)(conversation(3)).ids) == 14
-    assert len(make_render(TOKENIZER, 8)(conversation(3)).ids) == 8
+    assert len(Renderer(TOKENIZER, 19)(conversation(3)).ids) == 14
+    assert len(Renderer(TOKENIZER, 8)(conversation(3)).ids) == 8
 
 
 def test_exactly_at_the_limit_is_no_overflow():
-    prompt = make_render(TOKENIZER, 26)(conversation(3))
+    prompt = Renderer(TOKENIZER, 26)(conversation(3))
     assert len(prompt.ids) == 26 and not prompt.overflow
 
 
@@ -114,14 +114,14 @@ def test_too_long_without_history():
     )
     for turns in (0, 1, 30):
         with pytest.raises(ValueError, match=message):
-            make_render(TOKENIZER, 7)(conversation(turns))
+            Renderer(TOKENIZER, 7)(conversation(turns))
 
 
 @settings(max_examples=60, deadline=None)
 @given(turns=st.integers(0, 40), limit=st.integers(8, 260))
 def test_keeps_as_much_as_fits(turns, limit):
     calls = []
-    prompt = make_render(Counting(calls), limit)(conversation(turns))
+    prompt = Renderer(Counting(calls), limit)(conversation(turns))
     kept = min(turns, (limit - 8) // 6)  # the obvious way
     assert len(prompt.ids) == 8 + 6 * kept
     assert prompt.overflow == (kept < turns)
@@ -147,20 +147,20 @@ class Counting:
 
 def test_short_prompts_are_tokenised_once():
     calls = []
-    make_render(Counting(calls), 1000)(conversation(8))
+    Renderer(Counting(calls), 1000)(conversation(8))
     assert len(calls) == 1
 
 
 def test_without_a_system_message():
     messages = conversation(2)[1:]
-    assert words(make_render(TOKENIZER, 11)(messages).ids) == (
+    assert words(Renderer(TOKENIZER, 11)(messages).ids) == (
         "<s> [user] o1 <end> [assistant] a1 <end> [user] now <end> [assistant]"
     )
 
 
 def test_no_chat_template():
     with pytest.raises(ValueError, match="has no chat template"):
-        make_render(make_tokenizer(template=None), 100)
+        Renderer(make_tokenizer(template=None), 100)
 
 
 def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
@@ -168,13 +168,14 @@ def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
     # words of 3 characters with their spaces, and the mark 8 words.
     said = " ".join(f"w{k % 10}" for k in range(60))
     messages = [{"role": "system", "content": "rules"}, {"role": "user", "content": said}]
-    render = make_render(make_tokenizer(), 40)
+    render = Renderer(make_tokenizer(), 40)
     prompt = render(messages)
     assert prompt.shortened and not prompt.overflow and len(prompt.ids) == 40
     with pytest.raises(ValueError, match=r"is below .* \(67 tokens\); raise --prompt-limit"):
-        make_render(make_tokenizer(), 40, SimpleNamespace(messages=lambda: messages))
+        args = SimpleNamespace(prompt_limit=40, resume=None, history_thinking="strip")
+        make_render(args, make_tokenizer(), SimpleNamespace(messages=lambda: messages))
     with pytest.raises(ValueError, match="raise --prompt-limit"):
-        make_render(make_tokenizer(), 12)(messages)  # not even the mark fits
+        Renderer(make_tokenizer(), 12)(messages)  # not even the mark fits
     messages[1:1] = conversation(2)[1:-1]  # history goes first
     assert render(messages).ids == prompt.ids and render(messages).overflow
 

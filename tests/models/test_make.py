@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from arguments import TINY
 from envs.babyai import BabyAI
 from envs.text_env import Observation
-from memory.chat import make_render
+from memory.chat import Renderer
 from memory.window import WindowMemory
 from models.make import demonstrations
 from models.players.babyai import Player, thought, wanted_things
@@ -41,7 +41,7 @@ def test_prompts_are_short_and_decode_to_what_was_written(tiny_tokenizer, task):
     text, info = BabyAI(task).reset(seed=0)
     memory = WindowMemory(1)
     memory.reset(Observation(text, info["kept"], info["system"], info["instruction"]))
-    ids = make_render(tiny_tokenizer, 1024)(memory.messages()).ids
+    ids = Renderer(tiny_tokenizer, 1024)(memory.messages()).ids
     assert len(ids) < 60
     written = tiny_tokenizer.apply_chat_template(
         memory.messages(), add_generation_prompt=True, tokenize=False

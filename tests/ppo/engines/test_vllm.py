@@ -20,7 +20,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import memory
 from main import collect
-from memory.chat import make_render
+from memory.chat import Renderer
 from ppo.engines.contract import make_engine
 from ppo.engines.lockstep import TransformersEngine
 from ppo.errors import RunError
@@ -401,7 +401,7 @@ def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool
             (tmp_path / "go").touch()
 
     rollouts.insert = insert
-    collect(envs, memories, engine, make_render(engine.tokenizer, 200), rollouts, 0, Stop())
+    collect(envs, memories, engine, Renderer(engine.tokenizer, 200), rollouts, 0, Stop())
     assert sorted(order[:8]) == [1] * 4 + [2] * 4 and order[8:] == [0] * 4
     assert not envs.faults and rollouts.turns == [4, 4, 4]
     assert all(len(r.ids) == len(r.logps) > 0 for turn in rollouts.responses for r in turn)

@@ -1,0 +1,55 @@
+"""Asks a chat template, before a run begins, whether it can write what the run will remember.
+
+A template that drops something does so without a word: tools that it never lists, results that it
+leaves out, reasoning that it removes from earlier turns (Qwen3's does, before the last message of a
+user). The run would train on prompts that nobody meant.
+"""
+
+from collections.abc import Callable
+
+from memory.messages import END_OF_THOUGHT, THINK, Chat
+
+THOUGHT, RESULT = "an earlier thought", "the result of the call"
+
+
+def check_template(write: Callable[..., str], chat: Chat, thoughts: bool) -> None:
+    """Check a chat template with the messages of an episode's first prompt.
+
+    write(messages, template): returns the text of a prompt; thoughts: whether they are remembered
+    ValueError: the template drops tools, results or thoughts
+    """
+    tools = chat.template.get("tools")
+    asked = write(chat, chat.template)
+    if tools and asked == write(chat, chat.template | {"tools": None}):
+        raise ValueError("the model's chat template does not list tools; take a model whose does")
+    said = f"{THINK}\n{THOUGHT}\n{END_OF_THOUGHT}\n\nI look."
+    reply, answer = {"role": "assistant", "content": said}, {"role": "user", "content": RESULT}
+    if tools:
+        reply["tool_calls"] = [call_of(tools[0]["function"]["name"])]
+        answer = {"role": "tool", "content": RESULT}
+    remembered = write([*chat, reply, answer], chat.template)
+    if RESULT not in remembered:
+        raise ValueError("the model's chat template leaves out the results of tools")
+    thinks = not asked.rstrip().endswith(END_OF_THOUGHT)  # else the template ends the thought
+    if thoughts and thinks and THOUGHT not in remembered:
+        removed = "the model's chat template removes the reasoning of earlier turns"
+        raise ValueError(f"{removed}; with --history-thinking strip the memory does so, too")
+
+
+def refuses_two_calls(apply: Callable[..., str]) -> bool:
+    """Whether a template (Llama's) takes only one call per message."""
+    asked = {"role": "user", "content": "?"}
+    calls = {"role": "assistant", "content": "", "tool_calls": [call_of("f"), call_of("g")]}
+    try:
+        apply([asked, calls | {"tool_calls": calls["tool_calls"][:1]}], tokenize=False)
+    except Exception:  # it takes no calls at all; templates refuse with errors of many types
+        return False
+    try:
+        apply([asked, calls], tokenize=False)
+    except Exception:
+        return True
+    return False
+
+
+def call_of(name: str) -> dict:
+    return {"type": "function", "function": {"name": name, "arguments": {}}}
