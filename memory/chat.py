@@ -64,6 +64,9 @@ class Renderer:
         question = chat.last(0)
         short = partial(_shorter, question)
         kept, some = self._most(short, len(_longest(question)["content"]) - 1, chat.template)
+        if kept < 0 and chat.now and len(chat.head) > 1:
+            # The agent's own call is too long; without it, its result must not stay.
+            kept, some = self._most(lambda n: chat.head, 0, chat.template)
         if whole or kept < 0:
             tokens = f"({len(prompt.ids)} tokens)"
             least = f"the system prompt and the current observation {tokens}"

@@ -175,3 +175,13 @@ def test_a_resumed_run_moves_between_workers_and_threads(tmp_path):
     assert (args.env_workers, args.env_threads) == (0, 4)
     args = get_args(["--resume", str(tmp_path)])
     assert (args.env_workers, args.env_threads) == (2, 0)
+
+
+def test_template_arguments_are_a_json_object(capsys):
+    args = get_args([*MODEL, "--template-kwargs", '{"enable_thinking": false}'])
+    assert args.template_kwargs == {"enable_thinking": False}
+    for bad, said in (("{", "is not JSON"), ("[1]", "is not a JSON object"), ('{"a b": 1}', "is ")):
+        with pytest.raises(SystemExit):
+            get_args([*MODEL, "--template-kwargs", bad])
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1

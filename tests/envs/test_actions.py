@@ -196,3 +196,20 @@ def test_megabytes(piece):
         action, _ = parse("babyai", said)
         assert action in FAMILIES["babyai"].actions
         assert with_action(said, "drop").endswith("ACTION: drop")
+
+
+def test_reasoning_is_never_an_action():
+    def said(text):
+        return *parse("babyai", text), text[split(text) :]
+
+    assert said("<think>ACTION: drop</think>\nACTION: toggle") == ("toggle", True, "ACTION: toggle")
+    assert said("<think>\nACTION: drop\n</think>\n\ntoggle") == ("toggle", True, "\n\ntoggle")
+    assert said("I go on.\nACTION: drop</think>toggle") == ("toggle", True, "toggle")
+    # The response limit cut the reasoning: there is no action.
+    assert said("<think>\nACTION: drop") == ("go forward", False, "")
+    assert said("<think></think>") == ("go forward", False, "")
+
+
+def test_an_action_does_not_end_up_in_a_cut_thought():
+    assert with_action("<think>\nIf I", "drop") == "<think>\nIf I\n</think>\nACTION: drop"
+    assert with_action("<think>a</think> fly", "drop") == "<think>a</think>\nACTION: drop"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import FakePrompt, make_lm
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
 
@@ -173,3 +173,30 @@ def test_a_slot_is_busy_until_its_response_is_complete(lm, tokenizer):
     busy = [sum(length > token for length in lengths) for token in range(max(lengths))]
     assert engine.stats()["time/engine_occupancy"] == pytest.approx(sum(busy) / len(busy) / 32)
     assert busy[0] == 32 > busy[-1]
+
+
+CALLS = (
+    "{% for m in messages %}<user>{{ m.content }}{% for call in m.tool_calls or [] %}"
+    "<call>{{ call.function.name }}</call>{% endfor %}<end>{% endfor %}"
+)
+
+
+def test_the_text_keeps_the_special_tokens_of_calls_and_of_reasoning():
+    names = ["<end>", "<user>", "<call>", "</call>", "<think>", "</think>"]
+    backend = Tokenizer(models.WordLevel({"?": 0, "a": 1, "b": 2, "f": 3}, unk_token="?"))
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens([AddedToken(name, special=True) for name in names])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+    tokenizer.chat_template = CALLS
+    end, user, call, call_end, think, think_end = tokenizer.convert_tokens_to_ids(names)
+    engine = TransformersEngine(tokenizer, {end}, 20, 1.0)
+    ids = [think, 1, think_end, user, call, 2, call_end, end]
+    response = engine.response(FakePrompt([1]), ids, [0.0] * 8)
+    # "<user>" would begin a message of a user's in the next prompt.
+    assert response.text == "<think>a</think><call>b</call>"
+    assert "".join(response.pieces[:-1]) == response.text
+    assert response.ids == ids
+    begun = engine.response(FakePrompt([1], opened="<think>\n"), ids[1:], [0.0] * 7)
+    assert begun.text == "<think>\na</think><call>b</call>"
+    assert "".join(begun.pieces[:-1]) == begun.text
+    assert begun.action_token(len("<think>\na</think>")) == 3  # the call, after a, </think>, <user>

@@ -1,8 +1,10 @@
 """A model loads whole from its directory; test_bad_input has the directories that are refused."""
 
+import pytest
 from torch.testing import assert_close
+from transformers import AutoTokenizer
 
-from ppo.model.pretrained import load_lm
+from ppo.model.pretrained import load_lm, preset
 
 
 def test_load_lm_from_a_directory(lm, tokenizer, tmp_path):
@@ -11,3 +13,32 @@ def test_load_lm_from_a_directory(lm, tokenizer, tmp_path):
     loaded, loaded_tokenizer, ends = load_lm(str(tmp_path / "m"), "cpu")
     assert ends == {0}
     assert_close(loaded.model.embed_tokens.weight, lm.model.embed_tokens.weight)
+
+
+ASKED = [{"role": "user", "content": "Why?"}]
+TEMPLATE = "{{ messages[0].content }}{% if thinking is defined %} [{{ thinking }}]{% endif %}"
+
+
+@pytest.mark.parametrize("value", [False, 3, "a 'b' \"c\"\n{{ d }}", [1, "x"]])
+def test_template_arguments_are_in_the_template_and_in_what_is_exported(value, tokenizer, tmp_path):
+    def render(tokenizer, **given) -> str:
+        return tokenizer.apply_chat_template(ASKED, tokenize=False, **given)
+
+    tokenizer.chat_template = TEMPLATE
+    assert render(tokenizer) == "Why?"
+    preset(tokenizer, {"thinking": value})
+    assert render(tokenizer) == f"Why? [{value}]"
+    assert render(tokenizer, thinking="now") == "Why? [now]"  # what a call says counts more
+    tokenizer.save_pretrained(tmp_path)
+    exported = AutoTokenizer.from_pretrained(tmp_path)
+    assert render(exported) == f"Why? [{value}]"
+    preset(exported, {"thinking": True})  # a run that goes on from the exported model
+    assert render(exported) == "Why? [True]"
+
+
+def test_each_of_several_templates_gets_the_arguments(tokenizer):
+    tokenizer.chat_template = {"default": TEMPLATE, "tool_use": "with tools: " + TEMPLATE}
+    preset(tokenizer, {"thinking": False})
+    for name, text in (("default", "Why? [False]"), ("tool_use", "with tools: Why? [False]")):
+        said = tokenizer.apply_chat_template(ASKED, tokenize=False, chat_template=name)
+        assert said == text
