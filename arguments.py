@@ -58,7 +58,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     style = argparse.ArgumentDefaultsHelpFormatter
     parser = OneLineParser(prog="main.py", description=__doc__, formatter_class=style)
     group = parser.add_argument_group("environment and memory").add_argument
-    group("--env-name", default="babyai-goto", help="a task, or module:EnvId of gymnasium")
+    group("--env-name", default="babyai-goto",
+          help="a task, module:EnvId of gymnasium, or tools:module:Class with tools")  # fmt: skip
     group("--n-env", type=int, help="environments in parallel, N")
     group("--max-episode-steps", type=int, help="turns per episode; default: the task's limit")
     group("--format-penalty", type=float, default=0.1, help="cost of a turn without valid action")

@@ -2,7 +2,7 @@
 
 `make_env("babyai-goto")` makes one of ours: a class in a file of its own and a line in ENVS,
 imported on demand. `make_env("module:EnvId")` imports a module of the user's and makes a gymnasium
-environment with text in and text out.
+environment with text in and text out; `make_env("tools:module:Class")` one from a class with tools.
 """
 
 import difflib
@@ -34,7 +34,7 @@ def make_env(name: str, **options):
 
 
 def family(name: str) -> str:
-    """Return the family of the environment `name`: "babyai", ..., or "foreign" for module:EnvId."""
+    """Return the family of the environment `name`: "babyai", ..., or "foreign" for a user's own."""
     return "foreign" if ":" in name else _find(name)[0].family
 
 
@@ -62,7 +62,7 @@ def _find(name: str) -> tuple[type, list[str]]:
     names = sorted(_names(), key=lambda known: -difflib.SequenceMatcher(None, name, known).ratio())
     raise ValueError(
         f"unknown environment {name!r}; choices, nearest first: {', '.join(names)}, "
-        "or module:EnvId of a gymnasium environment with text in and text out"
+        "module:EnvId of a gymnasium environment with text in and text out, or tools:module:Class"
     )
 
 

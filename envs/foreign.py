@@ -4,6 +4,9 @@ The environment may say more about itself. Its `info` may hold "system" (the sys
 "kept", "instruction", "success" and "metrics". Its attributes may be `actions` (strings, one of
 which a response must name), `default_action` (runs in place of an invalid one) and `system_prompt`
 (a string or a function). Without `actions`, whatever follows the last ACTION marker is the action.
+
+An environment with the attribute `speaks_messages = True`, as every `ToolEnv` and `Dialogue`, gets
+the whole response, reads it by itself, and answers with everything that `Step` needs.
 """
 
 import contextlib
@@ -15,6 +18,7 @@ from textwrap import shorten
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
@@ -27,6 +31,7 @@ from storage.named import defined_at, find_module, place_of
 THINK_SAY = THINK_ACT.replace("One valid action from the allowed set", "what you do")
 TIME_LIMIT = 1000  # turns, where nobody names a limit: an episode without end hangs an evaluation
 FORM = "the form is module:EnvId, as in my_envs:MyEnv-v0"
+TOOLS = "tools:"  # what the names of classes with tools begin with, see `envs.tool_classes`
 MARKER = re.compile(r"(?i:action)[\s*_`]{0,3}:?")
 
 
@@ -44,6 +49,10 @@ def make_foreign(
     ValueError: it cannot be imported or made, or its spaces or its actions are not what they must
         be; the line names the user's file
     """
+    if name.startswith(TOOLS):
+        from envs.tool_classes import make_tools
+
+        return wrap(make_tools(name), max_episode_steps, format_penalty, own_random)
     _, env_id = find_module("environment", name, FORM)
     try:
         # gymnasium's own checker would warn of each character outside Text's default charset
@@ -62,24 +71,43 @@ def make_foreign(
                 f"{shorten(str(space), 80)}; observations and actions must both be "
                 "gymnasium.spaces.Text"
             )
-    env = with_checks(env)
-    if env.spec.max_episode_steps is None:
+    limit = env.spec.max_episode_steps
+    if limit is None and not hasattr(env.unwrapped, "max_turns"):
         env = TimeLimit(env, TIME_LIMIT)
-    return ForeignEnv(env, format_penalty, own_random)
+    return wrap(env, limit, format_penalty, own_random)
+
+
+def wrap(env: gymnasium.Env, limit: int | None, format_penalty: float, own_random: bool):
+    """Bring a user's environment under the contract. limit: the time limit that somebody named"""
+    inner, env = env.unwrapped, with_checks(env)
+    if not getattr(inner, "speaks_messages", False):
+        return ForeignEnv(env, format_penalty, own_random)
+    inner.format_penalty = format_penalty  # its own __init__ may know nothing of these two
+    if limit is not None:
+        inner.max_turns = limit
+    return ForeignMessages(env, format_penalty, own_random)
 
 
 @functools.cache
 def tell_time_limit(name: str, max_episode_steps: int | None) -> None:
     """Print a line, once in a process, if nobody has named a time limit for "module:EnvId"."""
-    if ":" not in name or max_episode_steps is not None:
+    if ":" not in name or name.startswith(TOOLS) or max_episode_steps is not None:
         return
     _, env_id = find_module("environment", name, FORM)
     spec = gymnasium.registry.get(env_id)
-    if spec and spec.max_episode_steps is None:
+    if spec and spec.max_episode_steps is None and not _has_limit(spec.entry_point):
         print(
             f"{name} is registered without max_episode_steps: its episodes end after {TIME_LIMIT} "
             "turns, unless --max-episode-steps says otherwise"
         )
+
+
+def _has_limit(maker) -> bool:
+    """Return whether a registration's class counts its turns by itself, as `ToolEnv` does."""
+    try:
+        return hasattr(load_env_creator(maker) if isinstance(maker, str) else maker, "max_turns")
+    except Exception:  # making it will tell
+        return True
 
 
 class ForeignEnv(gymnasium.Wrapper):
@@ -153,6 +181,17 @@ class ForeignEnv(gymnasium.Wrapper):
             return said
         among = f" Your actions are: {', '.join(self.actions)}." if self.actions else ""
         return f"You act in a text environment, one action per turn.{among}"
+
+
+class ForeignMessages(ForeignEnv):
+    """A user's environment that reads responses by itself: only its random state is kept apart."""
+
+    def step(self, response: str):
+        with self._random():
+            return self.env.step(response)
+
+    def _info(self, text: str, info: dict) -> dict:
+        return info
 
 
 def _set_random(states: tuple) -> None:
