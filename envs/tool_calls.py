@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 
 THINK, END_OF_THOUGHT = "<think>", "</think>"
 DEEPSEEK = "<｜tool▁call▁begin｜>"
-MARKER = re.compile(rf"<tool_call>\s*|(?=<function=)|{DEEPSEEK}|<\|python_tag\|>\s*")
+MARKER = re.compile(
+    rf"<tool_call>\s*|(?=<function=)|(?:<｜tool▁calls▁begin｜>\s*)?{DEEPSEEK}|<\|python_tag\|>\s*"
+)
 HEAD = re.compile(r"function<｜tool▁sep｜>(.+)\n```json\n|(.+?)<｜tool▁sep｜>")  # V3 and R1; V3.1
 BARE = re.compile(r'\{\s*"(?:name|type)"\s*:[^{]*"(?:parameters|arguments)"\s*:')  # Llama
 FUNCTION = re.compile(r"<function=([^>\n]+)>")
@@ -73,7 +75,7 @@ def _calls(response: str, marker: re.Match | None):
     while marker:
         if response.startswith("<function=", marker.end()):
             call, end = _xml(response, marker.end())
-        elif marker[0] == DEEPSEEK:
+        elif marker[0].endswith(DEEPSEEK):
             call, end = _deepseek(response, marker.end())
         else:
             begin = marker.start() if marker.re is BARE else marker.end()

@@ -32,9 +32,8 @@ def make_tools(name: str) -> ToolEnv:
         thing = made_by()
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         reason = shorten(f"{type(error).__name__}: {error}", 300)
-        raise ValueError(
-            f"{place_of(error)}environment {name!r} cannot be made: {reason}"
-        ) from error
+        line = f"{place_of(error)}environment {name!r} cannot be made: {reason}"
+        raise ValueError(line) from error
     return thing if isinstance(thing, ToolEnv) else ClassOfTRL(thing)
 
 

@@ -1,0 +1,222 @@
+"""Calls found in responses, each format in its real chat template, and what cannot be read."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from envs.tool_calls import read
+from envs.tool_templates import FORMATS, ToolTemplate, probe
+from models.make import CHAT_TEMPLATE
+
+HERMES = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+LLAMA = '{"name": "add", "parameters": {"a": 1}}'
+XML = "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+V3 = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n"
+    '{"a": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+)
+V31 = '<｜tool▁call▁begin｜>add<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>'
+FORMS = {
+    "hermes": HERMES,
+    "hermes without its end": HERMES.removesuffix("\n</tool_call>"),
+    "hermes, arguments in a text": HERMES.replace('{"a": 1}', r'"{\"a\": 1}"'),
+    "llama": LLAMA,
+    "llama with a type": LLAMA.replace("{", '{"type": "function", ', 1),
+    "llama with its tag": f"<|python_tag|>{LLAMA}",
+    "deepseek v3": V3,
+    "deepseek v3.1": V31,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call(form):
+    call = FORMS[form]
+    message = read(call)
+    assert message.calls == ({"name": "add", "arguments": {"a": 1}},)
+    assert not message.error and not message.answer
+    assert message.at == 0
+    thought = "<think>\nI shall add.\n</think>\n\n"
+    message = read(thought + call)
+    assert message.calls == ({"name": "add", "arguments": {"a": 1}},)
+    assert message.at == len(thought)
+    assert message.content.startswith(thought.strip())
+
+
+def test_values_in_xml_are_texts_of_any_lines():
+    text = XML.replace("1\n", "x = 1\n\nif x < 2:\n  </par\n")
+    value = "x = 1\n\nif x < 2:\n  </par"
+    assert read(text).calls == ({"name": "add", "arguments": {"a": value}, "raw": True},)
+    nothing = "<tool_call><function=look></function></tool_call>"
+    assert read(nothing).calls == ({"name": "look", "arguments": {}, "raw": True},)
+    # Qwen3-Coder leaves out the first mark at times
+    assert read(XML.removeprefix("<tool_call>\n")).calls == read(XML).calls
+
+
+@pytest.mark.parametrize("call", [HERMES, XML, V3, V31])
+def test_several_calls_of_a_message(call):
+    other = call.replace("add", "take")
+    message = read(f"First this: {call}\n{other} and done")
+    assert [one["name"] for one in message.calls] == ["add", "take"]
+    assert message.answer.startswith("First this:") and "add" not in message.answer
+
+
+def test_what_looks_like_a_mark_inside_of_a_value():
+    arguments = {"text": "</tool_call><tool_call><function=x></think"}
+    call = json.dumps({"name": "write", "arguments": arguments})
+    message = read(f"<tool_call>{call}</tool_call>")
+    assert message.calls == ({"name": "write", "arguments": arguments},)
+
+
+def test_an_answer():
+    message = read("  It is 3. ")
+    assert (message.content, message.answer, message.at, message.calls) == (
+        "It is 3.", "It is 3.", 2, ())  # fmt: skip
+    message = read(f"<think>Call it: {HERMES}</think>\nIt is 3.")
+    assert (message.answer, message.calls, message.error) == ("It is 3.", (), "")
+    assert message.at == len(f"<think>Call it: {HERMES}</think>\n")
+    # a template may open the thought: then the response has only its end
+    assert read(f"hm {LLAMA}</think>It is 3.").answer == "It is 3."
+    for answer in (
+        '{"total": 3}',
+        '{"name": "Bob"}',
+        "a < b <tool",
+        '"name"',
+        "[1]",
+        f"It: {LLAMA}",
+    ):
+        assert (read(answer).answer, read(answer).error) == (answer, "")
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (f"<think>I call {HERMES}", "the thought was not closed with </think>"),
+        ("<think>a</think>b<think>c", "the thought was not closed with </think>"),
+        ("", "the message is empty"),
+        ("<think>a</think>\n", "the message is empty"),
+        ("<tool_call>", "the call is not valid JSON (Expecting value)"),
+        (HERMES[:40], "the call is not valid JSON (Expecting "),
+        (LLAMA[:-3], "the call is not valid JSON (Expecting "),
+        ("<|python_tag|>add.call(a=1)", "the call is not valid JSON (Expecting value)"),
+        ("<tool_call>[1]</tool_call>", "the call is not a JSON object"),
+        ('<tool_call>{"name": "add"}', 'a call must be a JSON object with "name" and "arg'),
+        ('<tool_call>{"name": 3, "arguments": {}}', 'a call must be a JSON object with "name"'),
+        ('<tool_call>{"name": "a", "arguments": [1]}', "the arguments of a call must be a JSON ob"),
+        ('<tool_call>{"name": "a", "arguments": "x"}', "the call is not valid JSON"),
+        ("<tool_call>" + '{"a":' * 99_999, "the call is not valid JSON ("),
+        (f"{HERMES}<tool_call>add(1)</tool_call>", "the call is not valid JSON"),
+        (XML[:30], "the call does not have the form <function=name> ... </function>"),
+        (XML.replace("</parameter>", ""), "the parameters do not have the form <parameter=name>"),
+        (XML.replace("</function>", "<parameter=a>2</parameter></function>"), "the call gives 'a'"),
+        ("<｜tool▁call▁begin｜>add(1)", "the call does not name a tool"),
+    ],
+)
+def test_what_cannot_be_read(response, error):
+    message = read(response)
+    assert message.error.startswith(error) and not message.calls
+    assert message.content == response.strip() or message.content == response
+
+
+def test_reading_is_linear():  # in the length of a text: a quadratic search would take hours
+    for text in (
+        "<tool_call>",
+        "<function=a>",
+        "<parameter=a>",
+        '{"name": ',
+        "</think>",
+        "\n",
+        "{",
+    ):
+        for head in ("", "<function=a>", '{"name":', "<｜tool▁call▁begin｜>", "<tool_call>"):
+            message = read(head + text * 50_000 + "</function>")
+            assert message.error or not message.calls or text == "\n"
+
+
+def template(name: str) -> str:
+    """A chat template as the package trl ships it, which is not imported."""
+    found = importlib.util.find_spec("trl")
+    if found is None:
+        pytest.skip("trl is not installed")
+    return (Path(found.origin).parent / "chat_templates" / f"{name}.jinja").read_text()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(Path(__file__).parents[2] / "models" / "tiny")
+
+
+TOOLS = {"tools": [{"type": "function", "function": {"name": "look", "description": "Look."}}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("qwen2_5", ToolTemplate()),
+        ("qwen3", ToolTemplate()),
+        ("qwen3_5_think", ToolTemplate()),
+        ("qwen3_5_nothink", ToolTemplate()),
+        ("llama3_1", ToolTemplate(several=False)),
+        ("llama3_2", ToolTemplate(several=False)),
+    ],
+)
+def test_calls_of_real_templates_are_found_again(name, expected, tokenizer):
+    tokenizer.chat_template = template(name)
+    assert probe(tokenizer, "You look.", TOOLS) == expected
+    assert probe(tokenizer, "", TOOLS | {"enable_thinking": False}) == expected
+
+
+def test_a_template_that_shows_calls_but_no_tools(tokenizer):
+    tokenizer.chat_template = template("deepseekv3")
+    with pytest.raises(
+        ValueError, match=r"shows no tools \(look\): use a model made for tools, or"
+    ):
+        probe(tokenizer, "You see.", TOOLS)
+    expected = ToolTemplate(arguments_are_text=True)
+    assert probe(tokenizer, "You may call look.", TOOLS) == expected
+
+
+def test_the_embedded_models_template(tokenizer):
+    tokenizer.chat_template = CHAT_TEMPLATE
+    assert probe(tokenizer, "You look.", TOOLS) == ToolTemplate()
+
+
+def test_templates_that_cannot_serve(tokenizer):
+    turn = "{% for m in messages %}{{ m.role + m.content }}{% endfor %}"
+    calls = "{% for m in messages %}{{ m.content }}CALL {{ m.tool_calls }}{% endfor %}"
+    hermes = CHAT_TEMPLATE.replace("m.content", "('' if m.role == 'tool' else m.content)")
+    for text, line in {
+        turn: r"shows no tools \(look\)",
+        "{{ tools }}" + turn: f"writes tool calls in no known format; known: {FORMATS[:6]}",
+        "{{ tools }}" + calls: "writes tool calls in no known format",
+        hermes: "does not show what tools answer",
+        "{{ raise_exception('no') }}": r"cannot render a conversation \(TemplateError: no\)",
+    }.items():
+        tokenizer.chat_template = text
+        with pytest.raises(ValueError, match=f"^the chat template of '.*' {line}") as raised:
+            probe(tokenizer, "You see.", TOOLS)
+        assert "\n" not in str(raised.value)
+
+
+def call(k: int) -> dict:
+    return {"type": "function", "id": str(k), "function": {"name": "add", "arguments": {"ä": k}}}
+
+
+def result(k: int) -> dict:
+    return {"role": "tool", "tool_call_id": str(k), "content": f"result {k}"}
+
+
+def test_messages_are_fitted_to_templates():
+    user = {"role": "user", "content": "add"}
+    said = {"role": "assistant", "content": "I add."}
+    messages = [user, said | {"tool_calls": [call(1), call(2)]}, result(1), result(2), said, user]
+    assert ToolTemplate().fit(messages) == messages
+    assert ToolTemplate(several=False).fit(messages) == [
+        user, said | {"tool_calls": [call(1)]}, result(1),
+        {"role": "assistant", "content": "", "tool_calls": [call(2)]}, result(2), said, user,
+    ]  # fmt: skip
+    one, two = ToolTemplate(arguments_are_text=True).fit(messages)[1]["tool_calls"]
+    assert [x["function"]["arguments"] for x in (one, two)] == ['{"ä": 1}', '{"ä": 2}']
+    assert messages[1]["tool_calls"][0] == call(1)  # what came in is as it was
