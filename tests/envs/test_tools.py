@@ -246,7 +246,7 @@ def test_a_tool_that_hangs(odd):
 
 def test_threads_that_hang_do_not_pile_up():
     env, release = Shop(), threading.Event()
-    hung.extend(threading.Thread(target=release.wait, daemon=True) for _ in range(MAX_HUNG))
+    hung[:] = [threading.Thread(target=release.wait, daemon=True) for _ in range(MAX_HUNG)]
     threads = list(hung)
     for thread in threads:
         thread.start()
