@@ -15,7 +15,8 @@ import json
 import re
 from dataclasses import dataclass, replace
 
-THINK, END_OF_THOUGHT = "<think>", "</think>"
+from memory.messages import END_OF_THOUGHT, THINK, after_thought
+
 DEEPSEEK = "<｜tool▁call▁begin｜>"
 MARKER = re.compile(
     rf"<tool_call>\s*|(?=<function=)|(?:<｜tool▁calls▁begin｜>\s*)?{DEEPSEEK}|<\|python_tag\|>\s*"
@@ -47,9 +48,8 @@ class BadCall(ValueError):
 
 def read(response: str) -> Message:
     """Take a response apart: the thought, the words for the user, and the calls."""
-    thought = response.rfind(END_OF_THOUGHT)
-    start = thought + len(END_OF_THOUGHT) if thought >= 0 else 0
-    if THINK in response[start:]:
+    start = after_thought(response)
+    if THINK in response[start:] or (start and END_OF_THOUGHT not in response):
         error = f"the thought was not closed with {END_OF_THOUGHT}"
         return Message(response, "", len(response), error=error)
     first = MARKER.search(response, start) or _bare(response, start)

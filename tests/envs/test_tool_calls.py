@@ -5,10 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from transformers import AutoTokenizer
 
 from envs.tool_calls import read
-from envs.tool_templates import FORMATS, ToolTemplate, probe
+from envs.tool_templates import check_calls
+from memory.chat import Renderer
+from memory.messages import Chat
 from models.make import CHAT_TEMPLATE
 
 HERMES = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -139,84 +142,70 @@ def template(name: str) -> str:
     """A chat template as the package trl ships it, which is not imported."""
     found = importlib.util.find_spec("trl")
     if found is None:
-        pytest.skip("trl is not installed")
+        pytest.skip("the package trl is not installed")
     return (Path(found.origin).parent / "chat_templates" / f"{name}.jinja").read_text()
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AutoTokenizer.from_pretrained(Path(__file__).parents[2] / "models" / "tiny")
+@pytest.fixture
+def write():
+    """Return a function that gives the tokenizer a chat template and writes with it."""
+    tokenizer = AutoTokenizer.from_pretrained(Path(__file__).parents[2] / "models" / "tiny")
 
-
-TOOLS = {"tools": [{"type": "function", "function": {"name": "look", "description": "Look."}}]}
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("qwen2_5", ToolTemplate()),
-        ("qwen3", ToolTemplate()),
-        ("qwen3_5_think", ToolTemplate()),
-        ("qwen3_5_nothink", ToolTemplate()),
-        ("llama3_1", ToolTemplate(several=False)),
-        ("llama3_2", ToolTemplate(several=False)),
-    ],
-)
-def test_calls_of_real_templates_are_found_again(name, expected, tokenizer):
-    tokenizer.chat_template = template(name)
-    assert probe(tokenizer, "You look.", TOOLS) == expected
-    assert probe(tokenizer, "", TOOLS | {"enable_thinking": False}) == expected
-
-
-def test_a_template_that_shows_calls_but_no_tools(tokenizer):
-    tokenizer.chat_template = template("deepseekv3")
-    with pytest.raises(
-        ValueError, match=r"shows no tools \(look\): use a model made for tools, or"
-    ):
-        probe(tokenizer, "You see.", TOOLS)
-    expected = ToolTemplate(arguments_are_text=True)
-    assert probe(tokenizer, "You may call look.", TOOLS) == expected
-
-
-def test_the_embedded_models_template(tokenizer):
-    tokenizer.chat_template = CHAT_TEMPLATE
-    assert probe(tokenizer, "You look.", TOOLS) == ToolTemplate()
-
-
-def test_templates_that_cannot_serve(tokenizer):
-    turn = "{% for m in messages %}{{ m.role + m.content }}{% endfor %}"
-    calls = "{% for m in messages %}{{ m.content }}CALL {{ m.tool_calls }}{% endfor %}"
-    hermes = CHAT_TEMPLATE.replace("m.content", "('' if m.role == 'tool' else m.content)")
-    for text, line in {
-        turn: r"shows no tools \(look\)",
-        "{{ tools }}" + turn: f"writes tool calls in no known format; known: {FORMATS[:6]}",
-        "{{ tools }}" + calls: "writes tool calls in no known format",
-        hermes: "does not show what tools answer",
-        "{{ raise_exception('no') }}": r"cannot render a conversation \(TemplateError: no\)",
-    }.items():
+    def use(text: str):
         tokenizer.chat_template = text
-        with pytest.raises(ValueError, match=f"^the chat template of '.*' {line}") as raised:
-            probe(tokenizer, "You see.", TOOLS)
+        return Renderer(tokenizer, prompt_limit=10_000).write
+
+    return use
+
+
+def chat(**options) -> Chat:
+    look = {"name": "look", "description": "Look.", "parameters": {}}
+    tools = {"tools": [{"type": "function", "function": look}]}
+    system, user = {"role": "system", "content": "Hi."}, {"role": "user", "content": "Look!"}
+    return Chat([system, user], [], [], tools | options)
+
+
+FOUND = "qwen2_5 qwen3 qwen3_5_think qwen3_5_nothink llama3_1 llama3_2 qwen3_8 nemotron_3_nano"
+
+
+@pytest.mark.parametrize("name", FOUND.split())
+def test_calls_of_real_templates_are_found_again(name, write):
+    check_calls(write(template(name)), chat())
+    check_calls(write(template(name)), chat(enable_thinking=False))
+
+
+def test_the_embedded_models_template(write):
+    check_calls(write(CHAT_TEMPLATE), chat())
+
+
+def test_deepseeks_template_wants_the_arguments_as_text():
+    # it lists no tools and is refused for that; its models read of them in the system message
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    function = {"name": "add", "arguments": '{"a": 1}'}
+    calls = [{"type": "function", "function": function}] * 2
+    messages = [
+        dict(role="user", content="?"),
+        dict(role="assistant", content="", tool_calls=calls),
+    ]
+    text = environment.from_string(template("deepseekv3")).render(messages=messages, bos_token="")
+    expected = {"name": "add", "arguments": {"a": 1}}
+    assert read(text.removeprefix("<｜User｜>?<｜Assistant｜>")).calls == (expected, expected)
+
+
+def test_templates_whose_calls_are_not_found(write):
+    unknown = (
+        r"the model's chat template writes calls in an unknown format, '.*; known are the JSON "
+    )
+    for name in ("gptoss", "glm4moe", "gemma4"):
+        with pytest.raises(ValueError, match=f"^{unknown}") as raised:
+            check_calls(write(template(name)), chat())
         assert "\n" not in str(raised.value)
-
-
-def call(k: int) -> dict:
-    return {"type": "function", "id": str(k), "function": {"name": "add", "arguments": {"ä": k}}}
-
-
-def result(k: int) -> dict:
-    return {"role": "tool", "tool_call_id": str(k), "content": f"result {k}"}
-
-
-def test_messages_are_fitted_to_templates():
-    user = {"role": "user", "content": "add"}
-    said = {"role": "assistant", "content": "I add."}
-    messages = [user, said | {"tool_calls": [call(1), call(2)]}, result(1), result(2), said, user]
-    assert ToolTemplate().fit(messages) == messages
-    assert ToolTemplate(several=False).fit(messages) == [
-        user, said | {"tool_calls": [call(1)]}, result(1),
-        {"role": "assistant", "content": "", "tool_calls": [call(2)]}, result(2), said, user,
-    ]  # fmt: skip
-    one, two = ToolTemplate(arguments_are_text=True).fit(messages)[1]["tool_calls"]
-    assert [x["function"]["arguments"] for x in (one, two)] == ['{"ä": 1}', '{"ä": 2}']
-    assert messages[1]["tool_calls"][0] == call(1)  # what came in is as it was
+    plain = "{% for m in messages %}{{ m.role + m.content }}{% endfor %}"
+    broken = CHAT_TEMPLATE.replace("call.function | tojson", "raise_exception('no')")
+    for text, line in {
+        plain: "writes calls in an unknown",
+        broken: "cannot write the call",
+    }.items():
+        with pytest.raises(ValueError, match=f"^the model's chat template {line}"):
+            check_calls(write(text), chat())
+        check_calls(write(text), chat(tools=None))

@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 from functools import partial
+from pathlib import Path
 
 import pytest
 from own_files import place, work_in, write
@@ -548,3 +549,24 @@ def test_tools_by_every_way_of_naming_them():
         assert contents(step) == [first, "second", "third", "fourth"]
         env.close()
     assert Below().template["tools"][0]["function"]["description"] == "Another first."
+
+
+def test_the_example_of_the_page(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    work_in(write(tmp_path, {"lamps_of_the_page.py": example}), monkeypatch)
+    env = make_env("tools:lamps_of_the_page:Lamps")
+    assert begin(env, 1).system.startswith("You try switches.")
+    right = env.unwrapped.right
+    step = act(env, call("press", switch=right))
+    assert contents(step) == ['{"light": true}'] and step.reward == -0.05
+    step = act(env, f"<think>a</think>\n{right}")
+    assert (step.reward, step.terminated, step.success) == (1.0, True, True)
+
+
+def test_the_page_names_every_attribute():
+    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+    for name in "system max_turns max_calls tool_timeout max_result_characters".split():
+        default = getattr(ToolEnv, name)
+        said = f'"{default}"' if isinstance(default, str) else f"{default:g}"
+        assert f"| `{name}` | {said} |" in page
