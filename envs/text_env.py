@@ -35,6 +35,7 @@ class Observation:
     # If there are any, they take the place of `text` and `instruction` in prompts.
     messages: tuple[dict, ...] = ()
     template: dict = field(default_factory=dict)  # arguments of the chat template: tools, ...
+    sampling: dict = field(default_factory=dict)  # temperature, max_tokens, if not the run's
 
 
 @dataclass(frozen=True)
@@ -190,5 +191,6 @@ def act(env: gymnasium.Env, response: str) -> Step:
 def _observation(env: gymnasium.Env, method: str, text: str, info: dict) -> Observation:
     keys = ("kept", "system", "instruction")
     contract.check_texts(env, method, info, keys)
-    messages, template = tuple(info.get("messages", ())), dict(info.get("template", {}))
-    return Observation(text, *(info[key] for key in keys), messages=messages, template=template)
+    said = [info[key] for key in keys]
+    options = {key: dict(info.get(key, {})) for key in ("template", "sampling")}
+    return Observation(text, *said, messages=tuple(info.get("messages", ())), **options)

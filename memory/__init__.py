@@ -15,6 +15,7 @@ MEMORIES = {
     "action": "memory.variants:ActionMemory",
     "periodic": "memory.variants:PeriodicMemory",
     "full": "memory.variants:FullMemory",
+    "verbatim": "memory.verbatim:VerbatimMemory",
 }
 METHODS = dict(reset=("self", "observation"), update=("self", "step"), messages=("self",))
 

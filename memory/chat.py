@@ -24,6 +24,8 @@ class Prompt:
     overflow: bool = False  # whether history was dropped to keep the prompt limit
     shortened: bool = False  # whether the middle of the current observation was left out
     opened: str = ""  # what the chat template has written of the response: "<think>\n" or nothing
+    temperature: float | None = None  # of this response; None: the run's
+    max_tokens: int | None = None  # of this response, if it may have fewer than --response-limit
 
 
 def make_render(args, tokenizer, memory) -> "Renderer":
@@ -60,7 +62,7 @@ class Renderer:
         turns = len(chat.turns)
         n, prompt = self._most(chat.last, turns, chat.template)
         if n >= 0:
-            return replace(prompt, overflow=n < turns)
+            return replace(prompt, overflow=n < turns, **chat.sampling)
         question = chat.last(0)
         short = partial(_shorter, question)
         kept, some = self._most(short, len(_longest(question)["content"]) - 1, chat.template)
@@ -72,7 +74,7 @@ class Renderer:
             least = f"the system prompt and the current observation {tokens}"
             limit = f"prompt limit {self.prompt_limit}"
             raise ValueError(f"{limit} is below {least}; raise --prompt-limit")
-        return replace(some, overflow=turns > 0, shortened=True)
+        return replace(some, overflow=turns > 0, shortened=True, **chat.sampling)
 
     def write(self, messages: list[dict], template: dict) -> str:
         """Return the text of a prompt. template: arguments of the chat template"""

@@ -16,11 +16,14 @@ class Chat(list):
     turns: the history, oldest first; each turn is a list of messages that are dropped together
     now: the current observation, which always stays
     template: arguments of the chat template: tools, enable_thinking, ...
+    sampling: temperature and max_tokens of this response, where they are not the run's
     """
 
-    def __init__(self, head: list, turns: list[list], now: list, template: dict | None = None):
+    def __init__(self, head: list, turns: list[list], now: list, template: dict | None = None,
+                 sampling: dict | None = None):  # fmt: skip
         super().__init__(chain(head, *turns, now))
-        self.head, self.turns, self.now, self.template = head, turns, now, template or {}
+        self.head, self.turns, self.now = head, turns, now
+        self.template, self.sampling = template or {}, sampling or {}
 
     @classmethod
     def of(cls, messages: list[dict], template: dict | None = None) -> "Chat":

@@ -19,6 +19,7 @@ class MicroBatch:
     rows: Tensor  # (B,) indices of the turns in `prompts` and `responses`
     ids: Tensor  # (B, L) prompt, response, padding
     response_mask: Tensor  # (B, L) True on response tokens
+    temperature: Tensor | None = None  # (R,) of each response token; None: the run's
 
 
 def micro_batches(

@@ -123,11 +123,12 @@ class RolloutStorage:
             if self.trusted:
                 values = actor_critic.values(batch.ids, batch.response_mask)
             else:
-                scores = actor_critic(batch.ids, batch.response_mask)
+                scores = actor_critic(batch.ids, batch.response_mask, batch.temperature)
                 values = scores.values
                 self.fill(self.logps, batch.rows, mask, scores.logps)
             self.fill(self.values, batch.rows, mask, values)
-            self.fill(self.ref_logps, batch.rows, mask, reference(batch.ids, batch.response_mask))
+            ref_logps = reference(batch.ids, batch.response_mask, batch.temperature)
+            self.fill(self.ref_logps, batch.rows, mask, ref_logps)
         for computed in (self.logps, self.values, self.ref_logps):
             self.ranks.sum(computed)  # one rank has computed each row, the others hold zeros
         if self.trusted:
@@ -150,7 +151,11 @@ class RolloutStorage:
         """Yield this rank's micro-batches of `rows`, each with its mask (B, T)."""
         prompts, responses, budget = self.prompt_ids, self.response_ids, self.token_budget
         for batch in micro_batches(prompts, responses, rows, budget, self.device, self.ranks):
-            yield batch, self.response_mask.flatten(0, 1)[batch.rows]
+            mask = self.response_mask.flatten(0, 1)[batch.rows]
+            if self.temperatures is not None:
+                each = self.temperatures[batch.rows]
+                batch.temperature = each.repeat_interleave(mask.sum(-1).cpu()).to(self.device)
+            yield batch, mask
 
     @staticmethod
     def fill(tensor: Tensor, rows: Tensor, mask: Tensor, flat: Tensor) -> None:
@@ -176,6 +181,8 @@ class RolloutStorage:
         """Make the (E, N, T) tensors and put each turn's reward on its last response token."""
         flat = [response for turn in self.responses for response in turn]
         self.prompt_ids, self.response_ids = [r.prompt.ids for r in flat], [r.ids for r in flat]
+        each = [response.temperature for response in flat]
+        self.temperatures = None if None in each else torch.tensor(each)  # (E * N,)
         lengths = torch.tensor([len(ids) for ids in self.response_ids], device=self.device)
         lengths = lengths.view(self.e_len, -1, 1)  # (E, N, 1)
         T = int(lengths.max())

@@ -27,6 +27,8 @@ class FakePrompt:
     overflow: bool = False
     shortened: bool = False
     opened: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
 
 
 @dataclass

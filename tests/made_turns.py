@@ -14,7 +14,7 @@ from storage.rollout import RolloutStorage
 class Stub:
     """log pi of token i is -i / 100, V before a token is the id of the token before it / 10."""
 
-    def __call__(self, ids, response_mask):
+    def __call__(self, ids, response_mask, temperature=None):
         logps = -ids[response_mask] / 100
         return Scores(logps, logps * 0, self.values(ids, response_mask))
 

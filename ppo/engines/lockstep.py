@@ -40,30 +40,34 @@ class TransformersEngine(Engine):
         slots, (prompts, rngs) = list(self.queue), zip(*self.queue.values(), strict=True)
         self.queue = {}
         with precision(self.lm.device, self.dtype):
-            ids, logps = self._generate([prompt.ids for prompt in prompts], rngs)
+            ids, logps = self._generate(prompts, rngs)
         responses = list(map(self.response, prompts, ids, logps))
         self.account(began, responses, busy=sum(map(len, ids)) / max(map(len, ids)))
         return list(zip(slots, responses, strict=True))
 
-    def _generate(self, prompts: list[list[int]], rngs: tuple[np.random.Generator, ...]):
+    def _generate(self, prompts: tuple, rngs: tuple[np.random.Generator, ...]):
         """Sample a response to each prompt. Returns ids and log-probs, both ragged lists."""
+        limits, heat = map(self.limit_of, prompts), map(self.temperature_of, prompts)
+        limits, heat = list(limits), torch.tensor(list(heat), device=self.lm.device)
+        prompts = [torch.tensor(prompt.ids) for prompt in prompts]
         out_ids, out_logps = [[] for _ in prompts], [[] for _ in prompts]
         rows = list(range(len(prompts)))  # prompt that each row of the batch belongs to
-        prompts, left = map(torch.tensor, prompts), dict(batch_first=True, padding_side="left")
-        ids = pad_sequence(list(prompts), **left, padding_value=-1).to(self.lm.device)
+        left = dict(batch_first=True, padding_side="left", padding_value=-1)
+        ids = pad_sequence(prompts, **left).to(self.lm.device)
         ids, mask = ids.clamp(min=0), (ids >= 0).long()
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self.lm.config)
         options = dict(past_key_values=cache, use_cache=True, logits_to_keep=1)
-        for _ in range(self.response_limit):
+        ended = lambda row: len(out_ids[row]) == limits[row] or out_ids[row][-1] in self.ends
+        for _ in range(max(limits)):
             output = self.lm(input_ids=ids, attention_mask=mask, position_ids=positions, **options)
             noise = [rngs[row] for row in rows]
-            tokens, logps = sample(output.logits[:, -1], self.temperature, noise)  # both (B,)
+            tokens, logps = sample(output.logits[:, -1], heat[rows], noise)  # both (B,)
             for row, token, logp in zip(rows, tokens.tolist(), logps.tolist(), strict=True):
-                if not out_ids[row] or out_ids[row][-1] not in self.ends:
+                if not out_ids[row] or not ended(row):
                     out_ids[row].append(token)
                     out_logps[row].append(logp)
-            alive = [b for b, row in enumerate(rows) if out_ids[row][-1] not in self.ends]
+            alive = [b for b, row in enumerate(rows) if not ended(row)]
             if not alive:
                 break
             ids, positions = tokens.unsqueeze(-1), positions[:, -1:] + 1
@@ -76,19 +80,19 @@ class TransformersEngine(Engine):
         return out_ids, out_logps
 
 
-def sample(logits: Tensor, temperature: float, rngs: list[np.random.Generator]):
-    """Sample one token per row of logits (B, V). Returns tokens and log-probs, both (B,).
+def sample(logits: Tensor, temperature: Tensor, rngs: list[np.random.Generator]):
+    """Sample one token per row of logits (B, V), at temperatures (B,). Returns tokens and
+    log-probs, both (B,).
 
     Each row's distribution function is inverted at a uniform number from the row's own generator,
     so that a response does not depend on its neighbours. Greedy sampling (temperature 0) reports
     log-probs at temperature 1.
     """
-    logps = (logits.float() / (temperature or 1.0)).log_softmax(-1)
-    if temperature == 0:
-        tokens = logits.argmax(-1)
-    else:
-        cdf = logps.double().exp().cumsum(-1)  # (B, V)
-        uniform = torch.tensor([rng.random() for rng in rngs], dtype=cdf.dtype, device=cdf.device)
-        tokens = torch.searchsorted(cdf, (uniform * cdf[:, -1]).unsqueeze(-1), right=True)
-        tokens = tokens.squeeze(-1).clamp(max=logits.shape[-1] - 1)
+    greedy = temperature == 0
+    logps = (logits.float() / temperature.masked_fill(greedy, 1.0).unsqueeze(-1)).log_softmax(-1)
+    cdf = logps.double().exp().cumsum(-1)  # (B, V)
+    uniform = torch.tensor([rng.random() for rng in rngs], dtype=cdf.dtype, device=cdf.device)
+    tokens = torch.searchsorted(cdf, (uniform * cdf[:, -1]).unsqueeze(-1), right=True)
+    tokens = tokens.squeeze(-1).clamp(max=logits.shape[-1] - 1)
+    tokens = torch.where(greedy, logits.argmax(-1), tokens)
     return tokens, logps.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

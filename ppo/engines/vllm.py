@@ -15,8 +15,8 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -45,6 +45,16 @@ from vllm.sampling_params import RequestOutputKind  # noqa: E402
 # temperature 1. The bfloat16 bound detects wrong weights, but not weights one small update old.
 GAPS = {"float32": 1e-3, "bfloat16": 0.1}
 PROBES = 4  # prompts on which they are compared
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A prompt of `check_weights`, answered at the run's temperature."""
+
+    ids: list[int]
+    opened: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
 
 
 class VLLMEngine(Engine):
@@ -90,7 +100,7 @@ class VLLMEngine(Engine):
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
         seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
-        self._add(slot, prompt, seed, self.response_limit)
+        self._add(slot, prompt, seed, self.limit_of(prompt))
         self.recent.append(prompt)
 
     def step(self) -> list[tuple[int, Response]]:
@@ -110,7 +120,7 @@ class VLLMEngine(Engine):
         return stats and stats | {"engine/push_gap": self.push_gap}
 
     def _add(self, slot: int, prompt, seed: int, limit: int) -> None:
-        options = dict(temperature=self.temperature, seed=seed, max_tokens=limit)
+        options = dict(temperature=self.temperature_of(prompt), seed=seed, max_tokens=limit)
         # Only these ids stop a response, and they are kept in it.
         options |= dict(stop_token_ids=sorted(self.ends), ignore_eos=True, detokenize=False)
         # 0 asks for the log-probs of the sampled tokens alone.
@@ -168,10 +178,10 @@ class VLLMEngine(Engine):
         """
         g, gaps = torch.Generator().manual_seed(0), []
         others = torch.randint(actor_critic.lm.config.vocab_size, (PROBES, 16), generator=g)
-        prompts = [*self.recent, *(SimpleNamespace(ids=ids, opened="") for ids in others.tolist())]
+        prompts = [*self.recent, *map(Probe, others.tolist())]
         # Always equally many, because with ZeRO stage 3 all ranks take part in each forward pass.
         for number, prompt in enumerate(prompts[:PROBES]):
-            self._add(number, prompt, number, min(8, self.response_limit))
+            self._add(number, Probe(prompt.ids), number, min(8, self.response_limit))
         while not self.idle:
             for _, prompt, ids, logps, _ in self._step():
                 row = torch.tensor([prompt.ids + ids], device=actor_critic.lm.device)

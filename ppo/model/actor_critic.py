@@ -70,19 +70,22 @@ class ActorCritic(nn.Module):
         self.dtype, self.recompute = dtype, recompute
         self.whole = nullcontext  # `with whole(parameters):` gathers them where they are sharded
 
-    def forward(self, ids: Tensor, response_mask: Tensor, entropy_grad: bool = False,
-                critic_only: bool = False, base_only: bool = False) -> Scores | Tensor:  # fmt: skip
+    def forward(self, ids: Tensor, response_mask: Tensor, temperature: Tensor | None = None,
+                entropy_grad: bool = False, critic_only: bool = False,
+                base_only: bool = False) -> Scores | Tensor:  # fmt: skip
         """Score the response tokens of some turns.
 
         ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens
+        temperature: (R,), with which each token was sampled; None: the run's temperature
         entropy_grad: whether entropies carry a gradient (only an entropy bonus needs it)
         critic_only: return values (R,) alone; no gradient reaches what is shared with the actor
         base_only: return the log-probs (R,) of the actor without its adapters
         """
         lm, layers = self.lm, self.lm.model.layers
+        temperature = self.temperature if temperature is None else temperature
         if base_only:
             with adapters_off(lm):
-                return decoder.response_logps(lm, ids, response_mask, self.temperature, self.dtype)
+                return decoder.response_logps(lm, ids, response_mask, temperature, self.dtype)
         with precision(ids.device, self.dtype):
             # In the warm-up .grad stays None here, so AdamW leaves the actor as it is, to the bit.
             with torch.set_grad_enabled(torch.is_grad_enabled() and not critic_only):
@@ -92,7 +95,7 @@ class ActorCritic(nn.Module):
                 decoded = decode(layers[self.n_trunk :], hidden, layout, self.recompute)
                 # The norm works position by position, so only the states that decide go through it.
                 decided = lm.model.norm(decisions_of(decoded, response_mask))  # (R, D)
-                logps, entropies = token_logps(lm, decided, tokens, self.temperature, entropy_grad)
+                logps, entropies = token_logps(lm, decided, tokens, temperature, entropy_grad)
             # Detached, the value loss does not train the layers that the policy acts with.
             shared = hidden if self.value_grad_trunk else hidden.detach()
             decoded = decode(self.branch, shared, layout, self.recompute)

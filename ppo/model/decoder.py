@@ -18,8 +18,11 @@ from ppo.model.packing import pack
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time: 128 MiB in fp32
 
 
-def response_logps(lm, ids, response_mask, temperature: float, dtype=torch.float32) -> Tensor:
-    """Return the log-probs (R,) of the response tokens of `ids` (B, L) under the plain model."""
+def response_logps(lm, ids, response_mask, temperature, dtype=torch.float32) -> Tensor:
+    """Return the log-probs (R,) of the response tokens of `ids` (B, L) under the plain model.
+
+    temperature: a number, or one for each response token, (R,)
+    """
     with precision(ids.device, dtype):
         hidden, layout, response_mask, tokens = embed(lm, ids, response_mask, dtype)
         hidden = decode(lm.model.layers, hidden, layout)
@@ -67,8 +70,10 @@ def decisions_of(hidden: Tensor, response_mask: Tensor) -> Tensor:
     return hidden[:, :-1][response_mask[:, 1:]]
 
 
-def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature: float, entropy_grad=False):
+def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature, entropy_grad=False):
     """Return log-probs and entropies of `tokens` (R,) given `decisions` (R, D), both (R,).
+
+    temperature: a number, or one for each token, (R,)
 
     Entropies are for the update alone: where gradients are off, they are (0,).
     """
@@ -77,15 +82,17 @@ def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature: float, entro
     size = max(1, LOGITS_PER_CHUNK // lm.config.vocab_size)
     # Autograd would keep the logits of every chunk; a single chunk is small enough to keep.
     chunk_logps = _recomputed(_chunk_logps, len(tokens) > size)
-    chunks = zip(decisions.split(size), tokens.split(size), strict=True)
-    scores = [chunk_logps(weight, h, t, temperature, entropy_grad) for h, t in chunks]
+    each = torch.as_tensor(temperature, dtype=torch.float32, device=tokens.device)
+    each = each.expand(len(tokens)).split(size)
+    chunks = zip(decisions.split(size), tokens.split(size), each, strict=True)
+    scores = [chunk_logps(weight, h, t, warm, entropy_grad) for h, t, warm in chunks]
     logps, entropies = zip(*scores, strict=True)
     return torch.cat(logps), torch.cat(entropies)
 
 
-def _chunk_logps(weight, decisions: Tensor, tokens: Tensor, temperature: float, entropy_grad):
+def _chunk_logps(weight, decisions: Tensor, tokens: Tensor, temperature: Tensor, entropy_grad):
     # In fp32: bfloat16 rounds a log-prob near -5 by up to .016, and the ratio moves by as much.
-    logits = linear(decisions, weight).float() / temperature  # (r, V)
+    logits = linear(decisions, weight).float() / temperature.unsqueeze(-1)  # (r, V)
     log_total = logits.logsumexp(-1)
     logps = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - log_total
     if not torch.is_grad_enabled():

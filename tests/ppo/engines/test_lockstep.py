@@ -94,12 +94,12 @@ def test_sampling_follows_the_distribution():
     # p = .1, .2, .7 over 20,000 draws; the standard error of a share is at most .0036
     logits = torch.tensor([0.1, 0.2, 0.7]).log().repeat(20_000, 1)
     rng = np.random.default_rng(0)
-    tokens, logps = sample(logits, 1.0, [rng] * 20_000)
+    tokens, logps = sample(logits, torch.ones(20_000), [rng] * 20_000)
     shares = torch.bincount(tokens, minlength=3) / 20_000
     assert_close(shares, torch.tensor([0.1, 0.2, 0.7]), atol=0.012, rtol=0)
     assert_close(logps, torch.tensor([0.1, 0.2, 0.7]).log()[tokens])
     # at temperature .5 the odds are squared: .01, .04, .49 over .54
-    cold, _ = sample(logits, 0.5, [rng] * 20_000)
+    cold, _ = sample(logits, torch.full((20_000,), 0.5), [rng] * 20_000)
     shares = torch.bincount(cold, minlength=3) / 20_000
     assert_close(shares, torch.tensor([0.01, 0.04, 0.49]) / 0.54, atol=0.012, rtol=0)
 
