@@ -21,12 +21,13 @@ PAPER = dict(
     model="Qwen/Qwen2.5-3B-Instruct", n_env=32, e_len=8, num_updates=300, minibatch=128,
     ppo_epoch=1, lr=1e-6, critic_lr=1e-5, w_epoch=40, w_iter=5, w_lr=1e-5, w_fraction=0.1,
     critic_layers=2, value_clip=0.5, prompt_limit=1024, response_limit=512, memory_length=1,
-    token_budget=4096, env_workers=0,
+    token_budget=4096, env_workers=0, memory="window",
 )  # fmt: skip
 # Of a rank's processors the trainer needs one, and more than eight workers have little to do.
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 WORKERS = max(0, min(PROCESSORS // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1, 8))
 FAMILIES = {
+    "agent": dict(memory="verbatim", prompt_limit=4096),  # the program remembers by itself
     "babaisai": dict(response_limit=384, w_iter=10),
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
@@ -45,6 +46,7 @@ EMBEDDED = dict(
 ENGINE_NAMES = ("auto", "vllm", "transformers")
 LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller updates away
 EMBEDDED_FAMILIES = {
+    "agent": dict(memory="verbatim", prompt_limit=4096),  # the program remembers by itself
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
     "crafter": dict(
         model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=30,
@@ -66,8 +68,12 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--env-workers", type=int, help="environment processes; 0: none, in this one")
     group("--env-threads", type=int, default=0,
           help="threads instead, for environments that wait; a turn has no time limit")  # fmt: skip
-    group("--env-timeout", type=float, default=300, help="seconds per turn, with workers only")
-    group("--memory", default="window", help="window, action, periodic, full or module:Class")
+    group("--env-timeout", type=float, default=300,
+          help="seconds per turn, with workers and agents only")  # fmt: skip
+    group("--endpoint-sampling", choices=["refuse", "run"], default="refuse",
+          help="for agents that ask for top_p and the like; run: the run's own")  # fmt: skip
+    group("--upstream", help="base URL that answers agents' requests for other models")
+    group("--memory", help="window, action, periodic, full, verbatim or module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group("--history-thinking", choices=["keep", "strip"], default="keep",
           help="whether later prompts show what was between <think> and </think>")  # fmt: skip
@@ -236,6 +242,10 @@ def check(args: argparse.Namespace) -> None:
     for name, count in (("workers", args.env_workers), ("threads", args.env_threads)):
         if count > args.n_env:
             raise ValueError(f"--env-{name} {count} is more than --n-env {args.n_env}")
+    if (family(args.env_name) == "agent") != (args.memory == "verbatim") and ":" not in args.memory:
+        raise ValueError(
+            f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone"
+        )
     if args.reference == "sharded" and args.zero_stage != 3:
         raise ValueError("--reference sharded needs --zero-stage 3")
     if args.reference == "none" and args.kl_coef > 0:

@@ -2,7 +2,8 @@
 
 `make_env("babyai-goto")` makes one of ours: a class in a file of its own and a line in ENVS,
 imported on demand. `make_env("module:EnvId")` imports a module of the user's and makes a gymnasium
-environment with text in and text out; `make_env("tools:module:Class")` one from a class with tools.
+environment with text in and text out, `make_env("tools:module:Class")` one from a class with tools,
+and `make_env("agent:module:function")` one from an agent's program.
 """
 
 import difflib
@@ -15,6 +16,7 @@ ENVS = {
     "crafter": "envs.crafter:Crafter",
     "toy": "envs.toy:Toy",
 }
+AGENT = "agent:"
 
 
 def make_env(name: str, **options):
@@ -25,6 +27,10 @@ def make_env(name: str, **options):
     ValueError: there is no such environment, or a package that it needs is not installed
     """
     options = {key: value for key, value in options.items() if value is not None}
+    if name.startswith(AGENT):
+        from envs.agent import AgentEnv
+
+        return AgentEnv(name.removeprefix(AGENT), **options)
     if ":" in name:
         from envs.foreign import make_foreign
 
@@ -35,6 +41,8 @@ def make_env(name: str, **options):
 
 def family(name: str) -> str:
     """Return the family of the environment `name`: "babyai", ..., or "foreign" for a user's own."""
+    if name.startswith(AGENT):
+        return "agent"
     return "foreign" if ":" in name else _find(name)[0].family
 
 
@@ -62,7 +70,8 @@ def _find(name: str) -> tuple[type, list[str]]:
     names = sorted(_names(), key=lambda known: -difflib.SequenceMatcher(None, name, known).ratio())
     raise ValueError(
         f"unknown environment {name!r}; choices, nearest first: {', '.join(names)}, "
-        "module:EnvId of a gymnasium environment with text in and text out, or tools:module:Class"
+        "module:EnvId of a gymnasium environment with text in and text out, tools:module:Class, "
+        "or agent:module:function"
     )
 
 

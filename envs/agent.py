@@ -15,7 +15,6 @@ may edit its context as it likes: what it sends is the prompt.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import functools
 import inspect
@@ -43,7 +42,7 @@ class AgentEnv(gymnasium.Env):
 
     name: "module:function"; timeout: seconds in which the program must ask again or end
     tokenizer: a directory or hub name; with it, prompts above `prompt_limit` tokens get an error
-        and usage has numbers; response_limit: most tokens of a response
+        and usage has numbers; template: arguments of the chat template, as --template-kwargs
     sampling: "refuse" what is not the policy's distribution, or "run": serve it with the run's own
     upstream: base URL of another endpoint, which answers requests for other models
     """
@@ -57,14 +56,14 @@ class AgentEnv(gymnasium.Env):
     def __init__(
         self, name: str, format_penalty: float = 0.1, max_episode_steps: int | None = None,
         timeout: float = 300.0, tokenizer: str = "", template: dict | None = None,
-        prompt_limit: int = 0, response_limit: int = 0, sampling: str = "refuse", upstream: str = "",
+        prompt_limit: int = 0, sampling: str = "refuse", upstream: str = "",
     ):  # fmt: skip
         self.function = find("agent", name, {})
         check_call(self.function, **dict.fromkeys(ARGUMENTS))
         self.format_penalty, self.timeout = format_penalty, timeout
         self.max_turns = max_episode_steps or 100
         self.tokenizer, self.own_template = tokenizer, template or {}
-        self.prompt_limit, self.response_limit = prompt_limit, response_limit
+        self.prompt_limit = prompt_limit
         self.strict, self.upstream = sampling == "refuse", upstream
         self.session = self.thread = self.call = None
 

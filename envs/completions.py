@@ -8,7 +8,7 @@ refused, unless the run says otherwise (`--endpoint-sampling`).
 import json
 from dataclasses import dataclass, field
 
-from envs.tool_calls import Message, read
+from memory.calls import Message, read
 from memory.messages import END_OF_THOUGHT, THINK
 
 POLICY = "policy"  # the name of the model that is trained

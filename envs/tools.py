@@ -12,9 +12,9 @@ import string
 import gymnasium
 from gymnasium.spaces import Text
 
-from envs import tool_calls
 from envs.contract import breach, check_observation, check_reward
 from envs.toolbox import Toolbox
+from memory import calls as tool_calls
 
 COUNTS = "parse_failures", "unknown_tools", "tool_errors", "shortened_results"
 

@@ -2,13 +2,23 @@
 
 A template that drops something does so without a word: tools that it never lists, results that it
 leaves out, reasoning that it removes from earlier turns (Qwen3's does, before the last message of a
-user). The run would train on prompts that nobody meant.
+user). The run would train on prompts that nobody meant. And a model writes calls as its template
+does: if they were not found there, each call of the run would count as an answer.
 """
 
 from collections.abc import Callable
 
+from memory.calls import read
 from memory.messages import END_OF_THOUGHT, THINK, Chat
 
+KNOWN = "known are the JSON of Hermes, Qwen, Llama 3 and DeepSeek, and the XML of Qwen3.5"
+ARGUMENTS = {"text": 'a "b" <c>\nü', "number": 12}
+PROPERTIES = {"text": {"type": "string", "description": "A text."},
+              "number": {"type": "integer", "description": "A number."}}  # fmt: skip
+PARAMETERS = {"type": "object", "properties": PROPERTIES, "required": ["text", "number"]}
+FUNCTION = {"name": "probe", "description": "Probe.", "parameters": PARAMETERS}
+TOOL = {"type": "function", "function": FUNCTION}
+CALL = {"type": "function", "id": "call00100", "function": dict(name="probe", arguments=ARGUMENTS)}
 THOUGHT, RESULT = "an earlier thought", "the result of the call"
 
 
@@ -22,6 +32,7 @@ def check_template(write: Callable[..., str], chat: Chat, thoughts: bool) -> Non
     asked = write(chat, chat.template)
     if tools and asked == write(chat, chat.template | {"tools": None}):
         raise ValueError("the model's chat template does not list tools; take a model whose does")
+    check_calls(write, chat)
     said = f"{THINK}\n{THOUGHT}\n{END_OF_THOUGHT}\n\nI look."
     reply, answer = {"role": "assistant", "content": said}, {"role": "user", "content": RESULT}
     if tools:
@@ -34,6 +45,33 @@ def check_template(write: Callable[..., str], chat: Chat, thoughts: bool) -> Non
     if thoughts and thinks and THOUGHT not in remembered:
         removed = "the model's chat template removes the reasoning of earlier turns"
         raise ValueError(f"{removed}; with --history-thinking strip the memory does so, too")
+
+
+def check_calls(write: Callable[..., str], chat) -> None:
+    """Let a chat template write a call after an episode's first prompt, and look for it there.
+
+    write(messages, template): returns the text of a prompt
+    chat: the messages, with `template`, the arguments of the chat template
+    ValueError: the call is not found again
+    """
+    if not chat.template.get("tools"):
+        return
+    reply = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    template = chat.template | {"tools": [TOOL]}
+    alone = template | {"add_generation_prompt": False}
+    try:
+        asked, called = write(chat, template), write([*chat, reply], alone)
+        if not called.startswith(asked):  # it opens a thought, but not where there is a call
+            asked = write(chat, alone)
+    except Exception as error:  # templates raise whatever they like
+        raise ValueError("the model's chat template cannot write the call of a tool") from error
+    written = called.removeprefix(asked)
+    calls = [(call["name"], call["arguments"]) for call in read(written).calls]
+    texts = {name: str(value) for name, value in ARGUMENTS.items()}  # as XML gives them
+    if calls not in ([("probe", ARGUMENTS)], [("probe", texts)]):
+        written = " ".join(written.split())
+        line = f"the model's chat template writes calls in an unknown format, {written!r:.150}"
+        raise ValueError(f"{line}; {KNOWN}")
 
 
 def refuses_two_calls(apply: Callable[..., str]) -> bool:

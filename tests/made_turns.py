@@ -22,7 +22,7 @@ class Stub:
         return ids[:, :-1][response_mask[:, 1:]] / 10
 
 
-def stub_reference(ids, response_mask):
+def stub_reference(ids, response_mask, temperature=None):
     """log pi_0 of token i is -i / 200: log pi - log pi_0 = -i / 200."""
     return -ids[response_mask] / 200
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from envs import make_env
+from envs import AGENT, make_env
 from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
 from envs.pool.faults import FALSE_STARTS, FIRST_STARTS, MAX_FAULTS, TRIES, FaultRate, pause
@@ -31,12 +31,22 @@ BUSY = "an environment is still busy with a turn"
 def make_envs(args, seeds: list[Iterable[int]], first: int = 0, proven: bool = False) -> "VecEnv":
     """The environments of the command line, one for each item of `seeds`; see `VecEnv`."""
     options = dict(format_penalty=args.format_penalty, max_episode_steps=args.max_episode_steps)
-    tell_time_limit(args.env_name, args.max_episode_steps)
-    if args.env_threads and ":" in args.env_name:
-        options |= dict(own_random=False)
+    if args.env_name.startswith(AGENT):
+        options |= agent_options(args)
+    else:
+        tell_time_limit(args.env_name, args.max_episode_steps)
+        if args.env_threads and ":" in args.env_name:
+            options |= dict(own_random=False)
     make = partial(make_env, args.env_name, **options)
     home = dict(workers=args.env_workers, timeout=args.env_timeout, threads=args.env_threads)
     return VecEnv(make, seeds, **home, first=first, proven=proven)
+
+
+def agent_options(args) -> dict:
+    """What the endpoint of `envs.agent` must know of the run."""
+    options = dict(timeout=args.env_timeout, tokenizer=args.model, prompt_limit=args.prompt_limit)
+    options |= dict(template=args.template_kwargs, sampling=args.endpoint_sampling)
+    return options | dict(upstream=args.upstream)
 
 
 class VecEnv:

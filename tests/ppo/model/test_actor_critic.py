@@ -203,3 +203,15 @@ def test_packed_rows_need_bfloat16_on_a_gpu(model_dir, monkeypatch):
     monkeypatch.setattr("ppo.model.actor_critic.load_lm", lambda *args: (None, None, None))
     with pytest.raises(ValueError, match="--packed on needs --dtype bfloat16 on a GPU"):
         models_of(model_dir, device="cuda:0", dtype="float32", packed="on")
+
+
+def test_each_turn_is_trained_at_its_own_temperature():
+    # log pi at temperature T is the log-softmax of the logits / T, turn by turn
+    actor_critic = ActorCritic(make_lm(std=0.1), 1, temperature=1.0)
+    ids, mask = batch(([5, 6], [7, 8]), ([9], [10, 11, 12]))
+    each = torch.tensor([0.5, 2.0]).repeat_interleave(mask.sum(-1))  # (R,)
+    logits = actor_critic.lm(ids).logits[:, :-1][mask[:, 1:]]  # (R, V)
+    expected = (logits / each.unsqueeze(-1)).log_softmax(-1).gather(-1, ids[mask].unsqueeze(-1))
+    assert_close(actor_critic(ids, mask, each).logps, expected.squeeze(-1))
+    assert_close(Reference(actor_critic.lm, 1.0)(ids, mask, each), expected.squeeze(-1))
+    assert_close(actor_critic(ids, mask, torch.ones(5)).logps, actor_critic(ids, mask).logps)

@@ -8,10 +8,10 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from transformers import AutoTokenizer
 
-from envs.tool_calls import read
-from envs.tool_templates import check_calls
+from memory.calls import read
 from memory.chat import Renderer
 from memory.messages import Chat
+from memory.probe import check_calls
 from models.make import CHAT_TEMPLATE
 
 HERMES = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
