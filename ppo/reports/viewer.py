@@ -185,7 +185,7 @@ def _shown(turn: dict, part: Part, colour: str, bound: float | None) -> str:
 
 
 def _message_line(message: Message) -> str:
-    before = {"call": "-> ", "result": f"<- {message.name}: "}
+    before = {"call": "-> ", "result": f"<- {message.name}: ", "error": ""}
     text = before.get(message.kind, f"{message.kind}: ") + message.text
     return "   " + escape_hidden(text).replace("\n", "\n      ")
 

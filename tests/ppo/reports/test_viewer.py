@@ -277,7 +277,7 @@ def test_calls_and_users_are_printed_in_plain_words(tmp_path, capsys):
     assert [turn.splitlines()[1:] for turn in turns] == [
         ["   reasoning:", "<think>sum</think>", "   says:", "Now:",
          '   -> add(a=1, b="two")', "   <- add: 3", "      or so"],
-        ["   call:", "<tool_call>", "   error: Error: no JSON."],
+        ["   call:", "<tool_call>", "   Error: no JSON."],
         ["   says:", "3", "   user: Thanks!"],
     ]  # fmt: skip
     assert main([str(run), "--env", "0", "--color", "advantages"]) == 0
@@ -457,7 +457,7 @@ def test_in_a_browser(tmp_path):
     assert seen["rows"] == [
         [["REASONING", "2 tokens<think>sum</think>\n"], ["SAYS", "Now: "],
          ["CALL", "<tool_call>...<end>"], ["EXECUTED", 'add(a=1, b="two")'],
-         ["RESULT", "add3\nor so"]],
+         ["RESULT", "add\n3\nor so"]],
         [["CALL", "<tool_call>"], ["ERROR", "Error: no JSON."]],
         [["SAYS", "3"], ["USER", "Thanks!"]],
     ]  # fmt: skip
