@@ -17,7 +17,7 @@ LINE = 76  # characters of a call that is written in one line
 class Part:
     """Part of a response. A token across its end belongs to the next part."""
 
-    label: str  # REASONING, then SAYS and CALL, or THINK and ACTION where there are no messages
+    label: str  # REASONING, then SAYS and CALL; without messages THINK and ACTION
     text: str
     first: int  # index of its first token
     end: int  # index after its last token
@@ -34,12 +34,16 @@ class Message:
 def parts_of(turn: dict) -> list[Part]:
     """Return the parts of a logged turn's response that are not empty, in order."""
     text, tokens = turn["response"], turn["tokens"]
-    labels = ("SAYS", "CALL") if turn.get("reply") else ("THINK", "ACTION")
-    ends = (thought_end(turn), turn["action_at"], len(text))
-    thought, action = (action_token(tokens, text, end) for end in ends[:2])
-    places = (thought if ends[0] else 0, action, len(tokens))
+    thought, action = thought_end(turn), turn["action_at"]
+    if turn.get("reply") is None:
+        ends = {"REASONING": thought, "THINK": action, "ACTION": len(text)}
+    elif calls_of(turn["reply"]) or not turn["valid"]:
+        ends = {"REASONING": thought, "SAYS": action, "CALL": len(text)}
+    else:  # here the action begins where the words do
+        ends = {"REASONING": thought, "SAYS": len(text)}
     parts, begin, first = [], 0, 0
-    for label, end, place in zip(("REASONING", *labels), ends, places, strict=True):
+    for label, end in ends.items():
+        place = action_token(tokens, text, end) if end or label != "REASONING" else 0
         if end > begin or place > first:
             parts.append(Part(label, text[begin:end], first, place))
         begin, first = end, place

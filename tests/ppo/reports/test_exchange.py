@@ -39,6 +39,17 @@ def test_reasoning_words_and_call(opened):
     assert parts == {"REASONING": thought, "SAYS": words, "CALL": CALL}
 
 
+@pytest.mark.parametrize("at", [27, 18, 0])
+def test_a_message_without_a_call(at):
+    """Its action may begin at its words; an older one's is nowhere, at the end."""
+    text = "<think>hm</think>\nIt is 42."
+    assert labelled(turn(text, at, reply=reply())) == (
+        {"REASONING": "<think>hm</think>\n", "SAYS": "It is 42."} if at else {"SAYS": text}
+    )
+    [part] = parts_of(turn("\n42", 1, reply=reply()))
+    assert (part.label, part.first, part.end) == ("SAYS", 0, 4)
+
+
 def test_without_messages_it_is_think_and_action():
     text = "<think>hm</think>THINK: a\nACTION: b"
     assert labelled(turn(text, 26)) == {
