@@ -60,7 +60,6 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = OneLineParser(prog="main.py", description=__doc__, formatter_class=style)
     group = parser.add_argument_group("environment and memory").add_argument
     group("--env-name", default="babyai-goto", help="a task, or module:EnvId of gymnasium")
-    group("--data", metavar="PATH", help="rows of gsm8k: JSONL or parquet; default: made ones")
     group("--n-env", type=int, help="environments in parallel, N")
     group("--max-episode-steps", type=int, help="turns per episode; default: the task's limit")
     group("--format-penalty", type=float, default=0.1, help="cost of a turn without valid action")
@@ -68,6 +67,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--env-threads", type=int, default=0,
           help="threads instead, for environments that wait; a turn has no time limit")  # fmt: skip
     group("--env-timeout", type=float, default=300, help="seconds per turn, with workers only")
+    group("--data", metavar="PATH", help="rows of gsm8k: JSONL or parquet; default: made ones")
     group("--memory", default="window", help="window, action, periodic, full or module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
     group("--history-thinking", choices=["keep", "strip"], default="keep",
