@@ -6,16 +6,21 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from conftest import make_lm, make_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
+import main
 from arguments import get_args
 from envs import make_env
 from envs.arithmetic import evaluate
 from envs.gsm8k import GSM8K
 from envs.gsm8k_rows import number_of, source
 from envs.text_env import act, begin
+from models.make import CHAT_TEMPLATE
+from ppo.engines.contract import Engine
+from ppo.reports import viewer
 
 DATA = str(Path(__file__).parents[1] / "data" / "gsm8k.jsonl")  # twelve rows
 PENS = 2  # the third row that trains, which seed 4 plays: "17 pens and 25 more"
@@ -329,3 +334,74 @@ def test_whatever_a_model_writes_has_a_value_or_a_reason(text):
 @given(st.integers(-(10**6), 10**6), st.integers(1, 10**6))
 def test_a_value_is_exact_in_twelve_digits(a, b):
     assert abs(float(evaluate(f"({a}) / {b}")) - a / b) <= 1e-11 * abs(a / b)
+
+
+# ---- a run --------------------------------------------------------------------------------------
+
+SAID = (
+    "<think>I add</think>" + call("calculate", expression="17 + 25"),
+    check("41") + check("42"),
+    "#### 42",
+)
+FLAGS = f"""--env-name gsm8k --data {DATA} --engine test_gsm8k:Speaker --prompt-limit 8192 --n-env 2
+--e-len 3 --minibatch 6 --num-updates 1 --w-epoch 0 --eval-episodes 2 --eval-interval 0"""
+
+
+class Speaker(Engine):
+    """Says the same in the first, second and third turn of every episode."""
+
+    def submit(self, slot, prompt, seed):
+        self.queue[slot] = prompt, SAID[seed[-1] % 3]
+
+    def step(self):
+        asked, self.queue = self.queue, {}
+        return [(slot, self.say(prompt, text)) for slot, (prompt, text) in asked.items()]
+
+    def say(self, prompt, text):
+        ids = [*self.tokenizer(text, add_special_tokens=False)["input_ids"], min(self.ends)]
+        return self.response(prompt, ids, [-1.0] * len(ids))
+
+    def push_weights(self, actor_critic):
+        pass
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    """A random one that reads characters, with the chat template of embedded models."""
+    path, tokenizer = tmp_path_factory.mktemp("model"), make_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    make_lm(std=0.05).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+def test_training_logs_calls_and_results(model, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main.program([*FLAGS.split(), "--model", model, "--run-dir", str(run)]) == 0
+    turns = [json.loads(line) for line in (run / "trajectories.jsonl").read_text().splitlines()]
+    assert [turn["step"] for turn in turns] == [1, 2, 3] * 2
+    for first, second, third in (turns[:3], turns[3:]):
+        [calculated] = first["followed"]
+        assert (calculated["role"], calculated["content"]) == ("tool", "42")
+        assert "<|im_start|>tool\n42" in second["prompt"] and "17 + 25" in second["prompt"]
+        right = third["reward"] == 1
+        assert [message["content"] for message in second["followed"]] == ["0.0", f"{right:.1f}"]
+        assert second["reward"] == pytest.approx(-0.05 if right else -0.1)
+        assert third["terminated"] and third["success"] == right
+    capsys.readouterr()
+    assert viewer.main([str(run), "--env", "0"]) == 0
+    said = capsys.readouterr().out
+    assert '-> calculate(expression="17 + 25")\n   <- calculate: 42\n' in said
+    assert "   reasoning:\n<think>I add</think>\n" in said
+
+
+def test_the_evaluation_counts_calls(model, tmp_path, capsys):
+    run = tmp_path / "run"
+    flags = [*FLAGS.split(), "--model", model, "--run-dir", str(run), "--eval-only"]
+    assert main.program(flags) == 0
+    # two episodes of three turns with answers 7 and 42: two calculations and four checks
+    assert json.loads((run / "eval.jsonl").read_text())["eval/success"] == 0.5
+    assert json.loads((run / "zero_shot.json").read_text())["actions"] == pytest.approx(
+        {"calc_gsm8k_reward": 4 / 6, "calculate": 2 / 6, "message without a call": 2 / 6}
+    )
+    assert "calls of tools, per turn: `calc_gsm8k_reward` 0.667" in capsys.readouterr().out
