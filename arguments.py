@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from envs import family
+from envs import check_data, family
 from ppo.run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
 
 ROOT = Path(__file__).resolve().parent
@@ -29,6 +29,7 @@ WORKERS = max(0, min(PROCESSORS // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 
 FAMILIES = {
     "agent": dict(memory="verbatim", prompt_limit=4096),  # the program remembers by itself
     "babaisai": dict(response_limit=384, w_iter=10),
+    "gsm8k": dict(prompt_limit=3072, memory_length=8),  # all turns: one may need an earlier result
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
@@ -70,6 +71,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
           help="threads instead, for environments that wait; a turn has no time limit")  # fmt: skip
     group("--env-timeout", type=float, default=300,
           help="seconds per turn, with workers and agents only")  # fmt: skip
+    group("--data", metavar="PATH", help="rows of gsm8k: JSONL or parquet; default: made ones")
     group("--endpoint-sampling", choices=["refuse", "run"], default="refuse",
           help="for agents that ask for top_p and the like; run: the run's own")  # fmt: skip
     group("--upstream", help="base URL that answers agents' requests for other models")
@@ -226,6 +228,7 @@ def check(args: argparse.Namespace) -> None:
                 raise ValueError(f"--{name.replace('_', '-')} must be {words}, got {value}")
     if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
+    check_data(args.env_name, args.data)
     turns = args.n_env * args.e_len
     batch = f"n_env x e_len = {args.n_env} x {args.e_len} = {turns} turns"
     if turns * max(1, args.w_epoch) > MAX_TURNS:

@@ -4,6 +4,7 @@ pip install -e .            the trainer, with the transformers engine
 pip install -e .[vllm]      also vLLM for CUDA
 pip install -e .[ranks]     also DeepSpeed and accelerate's launcher, for --zero-stage 1, 2 and 3
 pip install -e .[lora]      also peft, for --lora-rank
+pip install -e .[tools]     also reasoning-gym, which makes the problems of gsm8k without --data
 pip install -e .[report]    also matplotlib, for the learning curves of ppo.reports.curves
 pip install -e .[test]      also what `make test` needs
 """
@@ -38,6 +39,7 @@ setup(
         "vllm": ["vllm>=0.25,<=0.32.0"],
         "ranks": ["deepspeed>=0.19.8", "accelerate>=1.10"],
         "lora": ["peft>=0.18"],
+        "tools": ["reasoning-gym==0.1.25"],
         "report": ["matplotlib>=3.9"],
         "test": [
             "pytest>=8",

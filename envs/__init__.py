@@ -14,6 +14,7 @@ ENVS = {
     "babyai": "envs.babyai:BabyAI",
     "baba": "envs.babaisai:BabaIsAI",
     "crafter": "envs.crafter:Crafter",
+    "gsm8k": "envs.gsm8k:GSM8K",
     "toy": "envs.toy:Toy",
 }
 AGENT = "agent:"
@@ -24,6 +25,7 @@ def make_env(name: str, **options):
 
     format_penalty: subtracted from the reward of a turn whose response names no action
     max_episode_steps: number of turns after which an episode is truncated
+    data: file of rows, for an environment that has a `source` of them
     ValueError: there is no such environment, or a package that it needs is not installed
     """
     options = {key: value for key, value in options.items() if value is not None}
@@ -55,6 +57,16 @@ def family_class(family: str) -> type:
     if family not in paths:
         raise ValueError(f"unknown family {family!r}; choices: {', '.join(paths)}")
     return _load(paths[family])
+
+
+def check_data(name: str, data: str | None) -> None:
+    """ValueError: the environment `name` takes no --data, or cannot read it, or needs it"""
+    source = None if ":" in name else getattr(_find(name)[0], "source", None)
+    if source is not None:
+        source(data)
+    elif data is not None:
+        takers = [key for key in ENVS if hasattr(_load(ENVS[key]), "source")]
+        raise ValueError(f"--data: {name} takes none; those that do: {', '.join(takers)}")
 
 
 def _find(name: str) -> tuple[type, list[str]]:

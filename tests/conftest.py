@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
 from envs.pool.vec_env import VecEnv  # noqa: E402
+from envs.text_env import Observation  # noqa: E402
 from ppo.engines.contract import Response  # noqa: E402
 from storage.ranks import ALONE  # noqa: E402
 from storage.rollout import RolloutStorage  # noqa: E402
@@ -46,6 +47,8 @@ class FakeStep:
     episode: int = 0
     seed: int = 0
     number: int = 1
+    reply: dict | None = None
+    observation: Observation = Observation("", "", "", "")
 
     @property
     def done(self):

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ppo.engines.contract import action_token
 from ppo.reports import dialogue
 from ppo.reports.dialogue import SCORES, LoggedEpisode, escape_hidden
+from ppo.reports.exchange import Message, Part, exchange, parts_of
 from ppo.reports.program import Program
 
 TEMPLATE = Path(__file__).with_name("viewer.html")
@@ -117,10 +117,17 @@ def _turn_data(turn: dict) -> dict:
         "tokens": [escape_hidden(piece) for piece in turn["tokens"]],
         # tokens that are parts of a character do not show it, so the page shows the whole text, too
         "text": "" if tokens.startswith(turn["response"]) else escape_hidden(turn["response"]),
-        "split": action_token(turn["tokens"], turn["response"], turn["action_at"]),
-        "action": escape_hidden(turn["action"]),
+        "parts": [(part.label, part.end) for part in parts_of(turn)],
+        # what an environment without messages did; with messages they say it
+        "action": None if turn.get("reply") else escape_hidden(turn["action"]),
+        "exchange": [_message_data(message) for message in exchange(turn)],
         "fault": escape_hidden(turn["fault"]),
     }
+
+
+def _message_data(message: Message) -> dict:
+    texts = {name: escape_hidden(getattr(message, name)) for name in ("kind", "name", "text")}
+    return texts | {"failed": message.failed}
 
 
 def transcript_lines(episodes: list[LoggedEpisode], prompts: bool, colour: str) -> Iterator[str]:
@@ -152,14 +159,35 @@ def _turn_lines(turn: dict, prompts: bool, colour: str, bound: float | None) -> 
     yield f"\n-- turn {turn['step']}  update {turn['update']}  " + "  ".join(marks)
     if prompts:
         yield from ("   | " + line for line in escape_hidden(turn["prompt"]).split("\n"))
-    if bound is None:
-        yield escape_hidden(turn["response"])
+    shown = {part.label: _shown(turn, part, colour, bound) for part in parts_of(turn)}
+    if shown.keys() <= {"THINK", "ACTION"}:  # these begin with their names
+        yield "".join(shown.values())
     else:
-        pairs = zip(turn["tokens"], turn[colour], strict=True)
-        yield "".join(_painted(escape_hidden(piece), x, bound) for piece, x in pairs)
-    yield "   " + escape_hidden(
-        f"fault: {turn['fault']}" if turn["fault"] else f"-> {turn['action']}"
-    )
+        if bound is None and turn["valid"]:
+            shown.pop("CALL", "")  # the exchange has it in plain words
+        for label, text in shown.items():
+            yield f"   {label.lower()}:\n{text.strip()}"
+    if turn["fault"]:
+        yield "   " + escape_hidden(f"fault: {turn['fault']}")
+    elif not turn.get("reply"):
+        yield "   " + escape_hidden(f"-> {turn['action']}")
+    else:
+        yield from map(_message_line, exchange(turn))
+
+
+def _shown(turn: dict, part: Part, colour: str, bound: float | None) -> str:
+    """The text of a part, or without a bound its tokens in colours."""
+    if bound is None:
+        return escape_hidden(part.text)
+    pairs = zip(turn["tokens"], turn[colour], strict=True)
+    pieces = [_painted(escape_hidden(piece), x, bound) for piece, x in pairs]
+    return "".join(pieces[part.first : part.end])
+
+
+def _message_line(message: Message) -> str:
+    before = {"call": "-> ", "result": f"<- {message.name}: ", "error": ""}
+    text = before.get(message.kind, f"{message.kind}: ") + message.text
+    return "   " + escape_hidden(text).replace("\n", "\n      ")
 
 
 def _painted(piece: str, x: float | None, bound: float) -> str:

@@ -6,6 +6,9 @@ lower-case words, SAMPLE of them, so that panels of different sizes can be compa
     different         distinct thoughts / thoughts
     distinct-2        distinct pairs of neighbouring words / such pairs (Li et al. 2016)
     self-similarity   |A & B| / |A | B| of two thoughts' sets of words (Jaccard), mean over pairs
+
+Where there are tools or users, the actions are the names of the tools that were called, and what
+stands before the first call is the reasoning.
 """
 
 import itertools
@@ -16,12 +19,16 @@ from collections import Counter
 from pathlib import Path
 
 from ppo.reports.dialogue import escape_hidden
+from ppo.reports.exchange import call_text, calls_of
 
 SAMPLE = 500  # thoughts at most
 REPEATS = 3  # turns in a row with the same action and the same observation
 MOST = 400  # characters of a text in an example
+NO_CALL = "message without a call"
+UNREADABLE = "message that could not be read"
+NO_MARKER = "no ACTION marker"
 KINDS = {
-    "no ACTION marker": "turns",
+    NO_MARKER: "turns",
     "invalid action": "turns",
     "response cut by the limit": "turns",
     "history dropped from the prompt": "turns",
@@ -38,7 +45,8 @@ class Transcript:
     def __init__(self):
         self.thoughts: list[str] = []
         self.lengths: list[int] = []  # tokens of reasoning, per turn
-        self.actions = Counter()  # executed ones
+        self.actions = Counter()  # executed ones, or names of tools; several calls of a turn count
+        self.messages = 0  # turns whose response is a chat message, which needs no ACTION marker
         self.failures = Counter()
         self.examples: dict[str, dict] = {}
         self.valid = self.episodes = 0
@@ -57,7 +65,8 @@ class Transcript:
         self.lengths.append(response.action_token(step.action_at))
         self.valid += step.valid
         self.episodes += step.done
-        self.actions.update([] if step.fault else [step.action])
+        self.actions.update([] if step.fault else actions_of(step))
+        self.messages += step.reply is not None or bool(step.fault)  # a fault has no reply
         for kind in failures_of(response, step, streak):
             self.failures[kind] += 1
             if not self.examples.get(kind, {}).get("saw"):  # an example that lacks it is replaced
@@ -66,20 +75,35 @@ class Transcript:
                     "turn": step.number,
                     "saw": saw[:MOST],
                     "response": response.text[:MOST],
-                    "executed": step.action,
+                    "executed": executed(step)[:MOST],
                     "fault": step.fault,
                 }
 
 
+def actions_of(step) -> list[str]:
+    """What the model did in a turn: its action, or each tool that it called."""
+    if step.reply is None:
+        return [step.action]
+    names = [call["name"] for call in calls_of(step.reply)]
+    return names or [NO_CALL if step.valid else UNREADABLE]
+
+
+def executed(step) -> str:
+    calls = calls_of(step.reply)
+    return "\n".join(map(call_text, calls)) if calls else step.action
+
+
 def reasoning_of(text: str, action_at: int) -> str:
-    """What stands before the ACTION marker, in one line and without the word THINK."""
-    return " ".join(re.sub(r"^\W*think\W*", "", text[:action_at], flags=re.I).split())
+    """What stands before the ACTION marker or the first call, in one line, without the word THINK
+    and the tags around a thought."""
+    said = re.sub("</?think>", " ", text[:action_at])
+    return " ".join(re.sub(r"^\W*think\W*", "", said, flags=re.I).split())
 
 
 def failures_of(response, step, streak: int) -> list[str]:
     """The KINDS that apply to a turn, or to the episode that ended with it."""
     applies = [
-        step.action_at >= len(response.text),
+        step.reply is None and step.action_at >= len(response.text),
         not step.valid,
         response.truncated,
         response.prompt.overflow,
@@ -117,6 +141,7 @@ def check_figures(transcript: Transcript) -> dict:
         "thought_tokens_p95": lengths[-(-95 * turns // 100) - 1],
         **diversity(transcript.thoughts),
         "actions": {a: k / turns for a, k in transcript.actions.most_common()},
+        "messages": transcript.messages / turns,
         "failures": {
             kind: {
                 "count": transcript.failures[kind],
@@ -125,6 +150,7 @@ def check_figures(transcript: Transcript) -> dict:
                 "example": transcript.examples.get(kind),
             }
             for kind, unit in KINDS.items()
+            if kind != NO_MARKER or transcript.messages < turns
         },
     }
 
@@ -146,15 +172,17 @@ def check_summary(figures: dict, title: str) -> str:
     form = lambda value: "-" if value is None else f"{value:.3f}"
     code = lambda action: escape_hidden(" ".join(action.split())[:40]).replace("`", "'")
     most = list(figures["actions"].items())[:20]  # free text can have any number of actions
+    noun = "messages" if figures["messages"] == 1 else "actions"
+    did = "calls of tools, per turn" if figures["messages"] == 1 else "actions that were executed"
     lines = [
         f"{title}: {episodes} episodes, {turns} turns\n",
-        f"- valid actions: {form(figures['valid_action'])} of the turns",
+        f"- valid {noun}: {form(figures['valid_action'])} of the turns",
         f"- reasoning: {figures['thought_tokens_mean']:.1f} tokens on average, 95 % of them at "
         f"most {figures['thought_tokens_p95']}",
         f"- diversity of the reasoning ({min(SAMPLE, turns)} thoughts): "
         f"different {form(figures['different'])}, distinct-2 {form(figures['distinct_2'])}, "
         f"self-similarity {form(figures['self_similarity'])}",
-        "- actions that were executed: " + ", ".join(f"`{code(a)}` {k:.3f}" for a, k in most),
+        f"- {did}: " + ", ".join(f"`{code(a)}` {k:.3f}" for a, k in most),
     ]
     for kind, row in figures["failures"].items():
         share = f"{row['count']} of {figures[row['of']]} {row['of']} ({row['share']:.3f})"

@@ -1,7 +1,8 @@
 """The dialogue log: every turn of the first few environments, one JSON object a line.
 
 `trajectories.jsonl` is what a researcher reads to see what the model says: the prompt's text, the
-response token by token with its log-prob, value, advantage and KL, and what the environment did.
+response token by token with its log-prob, value, advantage and KL, what the environment did, and,
+where there are tools or users, the messages that were exchanged.
 `python -m ppo.reports.viewer RUN` shows it.
 """
 
@@ -44,6 +45,10 @@ def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
         "action_at": step.action_at,
         "action": step.action,
         "valid": step.valid,
+        # the response as a chat message, and the messages that answered it; null and [] without
+        "reply": step.reply,
+        # a turn that a fault cut brought nothing: it repeats the observation before it
+        "followed": [] if step.fault else list(step.observation.messages),
         "reward": step.reward,
         "terminated": step.terminated,
         "truncated": step.truncated,

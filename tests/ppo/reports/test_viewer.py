@@ -193,25 +193,53 @@ def test_control_characters_are_written_out():
     assert escape_hidden("kept:\n\tä 中 👩\u200d🔬") == "kept:\n\tä 中 👩\u200d🔬"
 
 
+def with_tools() -> list[dict]:
+    """An episode with a call, a message that cannot be read, and an answer to a user."""
+    call = dict(name="add", arguments=dict(a=1, b="two"))
+    reply = dict(role="assistant", content="Now:", tool_calls=[dict(function=call)])
+    tokens = ["<think>", "sum</think>\n", "Now: ", "<tool_call>...", "<end>"]
+    scores = dict(logps=[-1.0] * 5, values=[0.2] * 5, advantages=[0.5] * 5, kl=[0.0] * 5)
+    said = dict(tokens=tokens, response="".join(tokens[:-1]), action_at=24, action="[...]")
+    result = [dict(role="tool", content="3\nor so")]
+    record = turn(step=1, **said, **scores, reply=reply, followed=result)
+    error = [dict(role="user", content="Error: no JSON.")]
+    bad = dict(response="<tool_call>", tokens=["<tool_call>", ""], action_at=0, valid=False)
+    answer = dict(reply=dict(role="assistant", content="3"), response="3", tokens=["3", ""])
+    user = [dict(role="user", content="Thanks!")]
+    return [
+        record,
+        turn(step=2, **bad, reply=dict(role="assistant", content="<tool_call>"), followed=error),
+        turn(step=3, **answer, action_at=1, followed=user, terminated=True, success=True),
+    ]
+
+
 def hostile() -> dict:
     text = MARKUP + ANSI + SPUN
     tokens = dict(response=text, action_at=len(text), tokens=[MARKUP, ANSI + SPUN])
     return turn(prompt=text, action=text, fault=text, truncated=True, **tokens)
 
 
+def hostile_calls() -> dict:
+    call = dict(name=MARKUP, arguments={MARKUP: ANSI + SPUN})
+    reply = dict(role="assistant", content="", tool_calls=[dict(function=call)])
+    followed = [dict(role="tool", content=MARKUP + ANSI + SPUN), dict(role=MARKUP, content=MARKUP)]
+    return hostile() | dict(fault="", reply=reply, followed=followed)
+
+
 def test_markup_stays_text_in_the_page(tmp_path):
-    text = dialogue_page(tmp_path, episodes_of([hostile()]), {})
+    text = dialogue_page(tmp_path, episodes_of([hostile(), hostile_calls()]), {})
     # the two scripts of the template are all that there is, and nothing ends them early
     for tag in ("<script", "</script", "<img", "<!--"):
         assert text.count(tag) == TEMPLATE.read_text().count(tag)
-    [record] = data_of(text)["episodes"][0]["turns"]
+    record, calls = data_of(text)["episodes"][0]["turns"]
+    assert [message["kind"] for message in calls["exchange"]] == ["call", "result", MARKUP]
     assert record["tokens"][0] == MARKUP and record["prompt"].startswith(MARKUP)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", text)
 
 
 @pytest.mark.parametrize("color", ["none", "advantages", "kl"])
 def test_escapes_stay_text_in_the_terminal(tmp_path, capsys, color):
-    run = write(tmp_path, [hostile()])
+    run = write(tmp_path, [hostile(), hostile_calls()])
     assert main([str(run), "--env", "0", "--prompts", "--color", color]) == 0
     said = capsys.readouterr().out
     ours = re.compile(r"\x1b\[38;5;16;48;5;\d+m|\x1b\[0m")
@@ -240,6 +268,35 @@ def test_printed(tmp_path, capsys):
     assert lines[4] == "-- turn 3  update 0  " + marks
     assert lines[5:8] == ["THINK: a", "ACTION: b", "   -> b"]
     assert not any("where?" in line for line in lines)  # the prompt is folded
+
+
+def test_calls_and_users_are_printed_in_plain_words(tmp_path, capsys):
+    run = write(tmp_path, with_tools())
+    assert main([str(run), "--env", "0"]) == 0
+    turns = capsys.readouterr().out.split("\n\n-- ")[1:]
+    assert [turn.splitlines()[1:] for turn in turns] == [
+        ["   reasoning:", "<think>sum</think>", "   says:", "Now:",
+         '   -> add(a=1, b="two")', "   <- add: 3", "      or so"],
+        ["   call:", "<tool_call>", "   Error: no JSON."],
+        ["   says:", "3", "   user: Thanks!"],
+    ]  # fmt: skip
+    assert main([str(run), "--env", "0", "--color", "advantages"]) == 0
+    said = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "   call:\n<tool_call>...<end>\n   -> add(" in said  # the tokens have their colours
+
+
+def test_the_page_holds_the_parts_of_a_turn_and_what_was_exchanged(tmp_path):
+    [episode] = data_of(dialogue_page(tmp_path, episodes_of(with_tools()), {}))["episodes"]
+    call, bad, answer = episode["turns"]
+    assert call["parts"] == [["REASONING", 2], ["SAYS", 3], ["CALL", 5]]
+    assert [(m["kind"], m["name"], m["failed"]) for m in call["exchange"]] == [
+        ("call", "add", False), ("result", "add", False),
+    ]  # fmt: skip
+    assert [(m["kind"], m["failed"]) for m in bad["exchange"]] == [("error", True)]
+    assert [(m["kind"], m["text"]) for m in answer["exchange"]] == [("user", "Thanks!")]
+    assert {turn["action"] for turn in episode["turns"]} == {None}  # said by the messages
+    [old] = data_of(dialogue_page(tmp_path, episodes_of(LOG[:1]), {}))["episodes"]
+    assert (old["turns"][0]["action"], old["turns"][0]["exchange"]) == ("b", [])
 
 
 def test_a_thousand_turns_make_a_small_file(tmp_path):
@@ -348,6 +405,17 @@ const background = k => $('turns').querySelectorAll('.said span')[k].style.backg
   seen.said = $('turns').querySelector('.said').textContent
   location.hash = '5'; await rest()
   seen.hostile = $('turns').querySelector('.said').textContent
+  location.hash = '6'; await rest()
+  const both = row => [row.children[0].textContent, row.children[1].textContent]
+  const rows = card => [...card.querySelectorAll('.part')].map(both)
+  seen.rows = [...cards()].map(rows)
+  seen.open = $('turns').querySelector('.thought').open
+  press('r'); seen.folded = !$('turns').querySelector('.thought').open
+  press('ArrowRight'); seen.reached = $('turns').querySelector('.thought').open
+  seen.coloured = [0, 1, 2, 3].map(background)
+  seen.heads = [...$('turns').querySelectorAll('h3')].map(head => head.children[1].textContent)
+  location.hash = '7'; await rest()
+  seen.hostileRows = rows(cards()[0])
   seen.elements = $('turns').querySelectorAll('script, section img').length
   seen.pwned = window.pwned === undefined
   press('Escape'); await rest(); seen.closed = opened
@@ -359,7 +427,9 @@ const background = k => $('turns').querySelectorAll('.said span')[k].style.backg
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_in_a_browser(tmp_path):
-    text = dialogue_page(tmp_path, episodes_of([*LOG, hostile() | dict(env=2)]), {})
+    calls = [record | dict(env=3) for record in with_tools()]
+    records = [*LOG, hostile() | dict(env=2), *calls, hostile_calls() | dict(env=4)]
+    text = dialogue_page(tmp_path, episodes_of(records), {})
     (tmp_path / "page.html").write_text(text.replace("</html>", DRIVE + "</html>"))
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
@@ -368,10 +438,12 @@ def test_in_a_browser(tmp_path):
     report = re.search('<pre id="report">(.*?)</pre>', browser.stdout, re.DOTALL)
     assert report, browser.stderr[-3000:]
     seen = json.loads(html.unescape(report[1]))
-    assert seen["all"] == [[0, 2], [0, 3], [0, 4], [1, 0], [1, 1], [2, 0]]
-    assert seen["failures"] == [[0, 3], [1, 0], [1, 1], [2, 0]]
-    assert seen["invalid"] == [[0, 2]]
-    assert seen["longest"] == [[0, 3], [0, 2], [1, 1], [0, 4], [1, 0], [2, 0]]
+    assert seen["all"] == [[0, 2], [0, 3], [0, 4], [1, 0], [1, 1], [2, 0], [3, 0], [4, 0]]
+    assert seen["failures"] == [[0, 3], [1, 0], [1, 1], [2, 0], [4, 0]]
+    assert seen["invalid"] == [[0, 2], [3, 0]]
+    assert seen["longest"] == [
+        [0, 3], [3, 0], [0, 2], [1, 1], [0, 4], [1, 0], [2, 0], [4, 0],
+    ]  # fmt: skip
     assert seen["updates"] == [[0, 3], [0, 4]]
     assert seen["opened"] == [0, 3, 0] and seen["last"] == [0, 3, 2]  # three turns: j stops there
     assert seen["before"] == [0, 3, 1] and seen["next"] == [0, 4, 0] and seen["first"] == [0, 2, 0]
@@ -382,4 +454,16 @@ def test_in_a_browser(tmp_path):
     assert "advantage  +0.5000" in seen["tip"] and "value      +0.2000" in seen["tip"]
     assert seen["prompt"] == "user: where?" and seen["said"] == "THINK: a\n"
     assert seen["hostile"].startswith(MARKUP + "⟨U+001B⟩[2J")
+    assert seen["rows"] == [
+        [["REASONING", "2 tokens<think>sum</think>\n"], ["SAYS", "Now: "],
+         ["CALL", "<tool_call>...<end>"], ["EXECUTED", 'add(a=1, b="two")'],
+         ["RESULT", "add\n3\nor so"]],
+        [["CALL", "<tool_call>"], ["ERROR", "Error: no JSON."]],
+        [["SAYS", "3"], ["USER", "Thanks!"]],
+    ]  # fmt: skip
+    assert seen["open"] and seen["folded"] and seen["reached"]
+    assert seen["heads"] == ["valid", "could not be read", "valid"]
+    assert seen["coloured"] == ["rgb(var(--above) / 0.30)"] * 4  # by value: .2 of .4
+    assert [label for label, _ in seen["hostileRows"]][1:] == ["EXECUTED", "RESULT", MARKUP.upper()]
+    assert seen["hostileRows"][1][1].startswith(MARKUP + "(\n  " + MARKUP)
     assert seen["elements"] == 0 and seen["pwned"] and seen["closed"] is None

@@ -105,6 +105,46 @@ def test_after_an_episode_the_next_one_is_what_is_seen():
     transcript.add(0, response(), step(truncated=True, first=None))  # the panel's last episode
 
 
+# ---- tools and users ----------------------------------------------------------------------------
+
+
+def message(text: str, *names: str, **more):
+    """(response, step) of a chat message that calls the tools of these names."""
+    calls = [{"function": {"name": name, "arguments": {"a": 1}}} for name in names]
+    reply = {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
+    did = dict(action="[...]", text=text, reply=reply)
+    did["action_at"] = text.index("<tool_call>") if calls else len(text)
+    return response(text), step(**did | more)
+
+
+def test_calls_are_counted_by_tool_and_no_marker_is_missed(tmp_path):
+    transcript = Transcript()
+    call = "<think>I add</think> now <tool_call>"
+    transcript.add(0, *message(call, "add", sees="1"))
+    transcript.add(0, *message(call, "add", "look", sees="2"))
+    transcript.add(0, *message("<tool_call>{", valid=False, sees="3"))
+    transcript.add(0, *message("42", terminated=True, success=True))
+    transcript.add(0, response(""), step(fault="it died", action="", truncated=True, text=""))
+    figures = check_figures(transcript)
+    # five turns: add was called in two of them, the fault did nothing
+    assert figures["actions"] == {
+        "add": 0.4, "look": 0.2,
+        "message that could not be read": 0.2, "message without a call": 0.2,
+    }  # fmt: skip
+    assert MARKER not in figures["failures"] and figures["failures"][INVALID]["count"] == 1
+    assert transcript.thoughts[:2] == ["I add now"] * 2
+    said = write_check(tmp_path, transcript, "tools")
+    assert "- calls of tools, per turn: `add` 0.400, `look` 0.200" in said
+    assert "- valid messages: 0.800 of the turns" in said and "ACTION" not in said
+
+
+def test_an_example_shows_the_calls_in_plain_words():
+    transcript = Transcript()
+    transcript.add(0, *message("<tool_call>", "add", "look", terminated=True))
+    example = check_figures(transcript)["failures"][LOST]["example"]
+    assert example["executed"] == "add(a=1)\nlook(a=1)"
+
+
 # ---- figures ------------------------------------------------------------------------------------
 
 
