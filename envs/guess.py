@@ -14,6 +14,7 @@ ANSWERS = {
     True: ("{} is too small.", "{}? Mine is larger."),  # the guess is below the number
     False: ("{} is too large.", "{}? Mine is smaller."),
 }
+LEFT = " Guesses left: {}."
 
 
 class Guess(Dialogue):
@@ -27,12 +28,13 @@ class Guess(Dialogue):
         self.number = int(self.np_random.integers(1, LARGEST + 1))
         self.above, self.below = 0, LARGEST + 1  # what the answers so far say of the number
         self.guesses = self.wasted = 0
-        return "I have a number in mind. Can you guess it?"
+        return "I have a number in mind. Can you guess it?" + LEFT.format(self.max_turns)
 
     def user(self, history: list[dict]) -> tuple[str, float, bool]:
         named = NUMBER.findall(history[-1]["content"])
+        left = LEFT.format(self.max_turns - self.turns)
         if not named:
-            return "Please name a number.", 0.0, False
+            return "Please name a number." + left, 0.0, False
         guess = int(named[-1])
         self.guesses += 1
         self.wasted += not self.above < guess < self.below
@@ -43,7 +45,8 @@ class Guess(Dialogue):
             self.above = max(self.above, guess)
         else:
             self.below = min(self.below, guess)
-        return ANSWERS[small][self.np_random.integers(2)].format(guess), 0.0, False
+        answer = ANSWERS[small][self.np_random.integers(2)].format(guess)
+        return answer + left, 0.0, False
 
     def episode_metrics(self) -> dict[str, float]:
         """wasted_guesses: share of the guesses that earlier answers had ruled out already"""
