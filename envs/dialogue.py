@@ -15,8 +15,7 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from envs import contract
-
-THINK, END_OF_THOUGHT = "<think>", "</think>"
+from memory.messages import THINK, after_thought
 
 
 class Dialogue(gymnasium.Env):
@@ -105,8 +104,7 @@ class Dialogue(gymnasium.Env):
 def spoken(response: str) -> tuple[str, int]:
     """Return what follows the last </think>, and where it begins; ("", the response's length) if
     that is nothing or a thought that is not closed."""
-    end = response.rfind(END_OF_THOUGHT)
-    begin = 0 if end < 0 else end + len(END_OF_THOUGHT)
+    begin = after_thought(response)
     said = response[begin:].strip()
     if not said or THINK in said:
         return "", len(response)

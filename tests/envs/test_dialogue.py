@@ -2,10 +2,13 @@
 back; a user behind an endpoint is asked with the roles swapped."""
 
 import json
+import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
+import gymnasium
 import pytest
 
 from envs.contract import BrokenContract
@@ -275,3 +278,23 @@ def test_an_endpoint_that_is_not_there_or_too_slow_is_told():
         user = ChatUser(f"http://127.0.0.1:{silent.server_port}", "m", "Be brief.", timeout=0.05)
         with pytest.raises(ConnectionError, match="gave no answer: TimeoutError"):
             user.open()
+
+
+def test_the_page_about_dialogues_shows_code_that_works(monkeypatch):
+    monkeypatch.setattr(gymnasium, "register", lambda *_: None)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "dialogues.md").read_text()
+    python, chat = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {}
+    exec(python, names)
+    env = names["Hotel"]()
+    begin(env, seed=0)
+    assert act(env, "How many nights?").observation.text == f"I stay for {env.nights}."
+    assert act(env, "How many beds?").observation.text == f"I want {env.beds} beds."
+    step = act(env, f"So {env.nights} nights, {env.beds} beds.")
+    assert step.success and step.reward == 1.0
+    exec(chat, names)
+    with endpoint(says("Hello?"), says("Thanks.\nDONE: 0.8")) as (base_url, _):
+        env = names["HotelCall"]()
+        env.guest.url = f"{base_url}/chat/completions"
+        assert begin(env, seed=0).text == "Hello?"
+        assert act(env, "Welcome.").reward == 0.8
