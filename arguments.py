@@ -51,7 +51,10 @@ EMBEDDED_FAMILIES = {
         model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=30,
         eval_interval=30, eval_episodes=64,
     ),
-    "guess": dict(model=str(MODELS / "tiny-guess")),
+    "guess": dict(
+        model=str(MODELS / "tiny-guess"), minibatch=64, lr=3e-4, critic_lr=5e-4, w_epoch=8,
+        response_limit=16,
+    ),
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from arguments import get_args
 from envs import family, make_env
 from envs.guess import ANSWERS, LARGEST, LEFT, Guess
 
@@ -20,6 +21,12 @@ def test_it_is_made_by_its_whole_name():
     assert make_env("dialogue-guess", max_episode_steps=3).max_turns == 3
     with pytest.raises(ValueError, match="unknown environment 'dialogue-gess'.*dialogue-guess"):
         make_env("dialogue-gess")
+
+
+def test_by_default_a_prompt_shows_the_whole_dialogue():
+    for model in ([], ["--model", "org/model"]):
+        args = get_args(["--env-name", "dialogue-guess", *model])
+        assert args.memory_length >= Guess.max_turns
 
 
 def test_the_middle_finds_every_number_in_six_guesses():

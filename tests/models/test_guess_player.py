@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from arguments import MODELS
 from envs.text_env import begin
-from memory.chat import make_render
+from memory.chat import Renderer
 from memory.window import WindowMemory
 from models.make import demonstrations
 from models.players.guess import HALVE, PASSAGES, TASKS, Player
@@ -76,7 +76,7 @@ def test_the_longest_prompt_is_short_and_decodes_to_what_was_written(tokenizer):
     del given["episodes"]
     player = Player("dialogue-guess", np.random.default_rng(0), **given)
     turns = demonstrations(player, 9, seed=3, longest_memory=8)
-    render = make_render(tokenizer, 1024)
+    render = Renderer(tokenizer, 1024)
     prompts = [(render(messages).ids, messages) for messages, _ in turns]
     longest, messages = max(prompts, key=lambda prompt: len(prompt[0]))
     # system 3, opening 4, six turns of 14 and the assistant's marker
