@@ -35,6 +35,7 @@ FAMILIES = {
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
         env_workers=WORKERS,  # idle ones make the next worlds, a quarter of a second each
     ),
+    "guess": dict(memory_length=8),  # the whole dialogue
 }  # fmt: skip
 # A model below this hidden size takes the defaults of the embedded models. The size, unlike the
 # name of a directory, is the same in what a run exports and in every copy of it.
@@ -52,6 +53,10 @@ EMBEDDED_FAMILIES = {
     "crafter": dict(
         model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=30,
         eval_interval=30, eval_episodes=64,
+    ),
+    "guess": dict(
+        model=str(MODELS / "tiny-guess"), minibatch=64, lr=3e-4, critic_lr=5e-4, w_epoch=8,
+        response_limit=16,
     ),
 }  # fmt: skip
 

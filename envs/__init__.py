@@ -14,6 +14,7 @@ ENVS = {
     "babyai": "envs.babyai:BabyAI",
     "baba": "envs.babaisai:BabaIsAI",
     "crafter": "envs.crafter:Crafter",
+    "dialogue-guess": "envs.guess:Guess",
     "gsm8k": "envs.gsm8k:GSM8K",
     "toy": "envs.toy:Toy",
 }
@@ -71,7 +72,7 @@ def check_data(name: str, data: str | None) -> None:
 
 def _find(name: str) -> tuple[type, list[str]]:
     """Return the class behind a name, and the arguments that it takes first: a task or nothing."""
-    key, *task = name.split("-", 1)
+    key, *task = [name] if name in ENVS else name.split("-", 1)
     if key in ENVS:
         try:
             environment = _load(ENVS[key])

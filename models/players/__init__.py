@@ -14,4 +14,5 @@ PLAYERS = {
     "babyai": "models.players.babyai",
     "babaisai": "models.players.babaisai",
     "crafter": "models.players.crafter",
+    "guess": "models.players.guess",
 }

@@ -1,0 +1,53 @@
+"""A user has a number in mind, and answers in words until the agent has guessed it.
+
+Seven guesses are enough for whoever guesses near the middle of what is still possible, and too few
+for whoever tries one number after the other.
+"""
+
+import re
+
+from envs.dialogue import Dialogue
+
+LARGEST = 50
+NUMBER = re.compile(r"(?<![0-9])[0-9]{1,4}(?![0-9])")
+ANSWERS = {
+    True: ("{} is too small.", "{}? Mine is larger."),  # the guess is below the number
+    False: ("{} is too large.", "{}? Mine is smaller."),
+}
+LEFT = " Guesses left: {}."
+
+
+class Guess(Dialogue):
+    """dialogue-guess: the last number in the agent's message is its guess."""
+
+    family = "guess"
+    system = f"A user has a number from 1 to {LARGEST} in mind. Find out which one."
+    max_turns = 7
+
+    def open(self, seed: int | None) -> str:
+        self.number = int(self.np_random.integers(1, LARGEST + 1))
+        self.above, self.below = 0, LARGEST + 1  # what the answers so far say of the number
+        self.guesses = self.wasted = 0
+        return "I have a number in mind. Can you guess it?" + LEFT.format(self.max_turns)
+
+    def user(self, history: list[dict]) -> tuple[str, float, bool]:
+        named = NUMBER.findall(history[-1]["content"])
+        left = LEFT.format(self.max_turns - self.turns)
+        if not named:
+            return "Please name a number." + left, 0.0, False
+        guess = int(named[-1])
+        self.guesses += 1
+        self.wasted += not self.above < guess < self.below
+        if guess == self.number:
+            return f"Yes, it is {guess}!", 1.0, True
+        small = guess < self.number
+        if small:
+            self.above = max(self.above, guess)
+        else:
+            self.below = min(self.below, guess)
+        answer = ANSWERS[small][self.np_random.integers(2)].format(guess)
+        return answer + left, 0.0, False
+
+    def episode_metrics(self) -> dict[str, float]:
+        """wasted_guesses: share of the guesses that earlier answers had ruled out already"""
+        return {"wasted_guesses": self.wasted / max(1, self.guesses)}

@@ -1,0 +1,53 @@
+"""A player of dialogue-guess that knows what is possible, and then mostly counts.
+
+Its thoughts are right: they say between which numbers the user's number is. Its plans are poor: in
+two turns of three it tries the smallest number that is possible, so that an answer rules out
+little. In the others it tries a number about in the middle, anywhere in the inner third.
+"""
+
+import re
+
+from envs.guess import ANSWERS, LARGEST, LEFT, Guess
+
+# counting: share of the turns in which it guesses the smallest possible number
+# `stray` executes any possible number, so that the clone sees dialogues that do not count.
+TASKS = {"dialogue-guess": dict(episodes=3000, counting=0.65, stray=0.3)}
+LONGEST_MEMORY = 8
+COUNT = ". I try the next one.</think>\nIs it "
+HALVE = ". I try the middle.</think>\nIs it "
+# As one token each, these passages and numbers make a turn 14 tokens long.
+PASSAGES = [
+    *(Guess.system, "I have a number in mind. Can you guess it?"),
+    *("<think>above ", ", below ", COUNT, HALVE),
+    *(words.removeprefix("{}") for both in ANSWERS.values() for words in both),
+    *(LEFT.format(left) for left in range(Guess.max_turns + 1)),
+    *(str(number) for number in range(LARGEST + 2)),
+]
+ANSWER = re.compile(r"(\d+)(?: is too|\? Mine is) (small|larger|large|smaller)\.")
+
+
+class Player:
+    def __init__(self, task: str, rng, counting=0.0, stray=0.0):
+        self.rng, self.counting, self.stray = rng, counting, stray
+        self.env = Guess()
+
+    def start(self) -> None:
+        self.above, self.below = 0, LARGEST + 1
+
+    def respond(self, text: str) -> tuple[str, str]:
+        answer = ANSWER.match(text)
+        if answer and answer[2] in ("small", "larger"):
+            self.above = max(self.above, int(answer[1]))
+        elif answer:
+            self.below = min(self.below, int(answer[1]))
+        counts = self.rng.random() < self.counting
+        chosen = self.above + 1 if counts else self.middle()
+        stray = self.rng.random() < self.stray
+        executed = int(self.rng.integers(self.above + 1, self.below)) if stray else chosen
+        said = f"<think>above {self.above}, below {self.below}{COUNT if counts else HALVE}"
+        return tuple(f"{said}{guess}?" for guess in (chosen, executed))
+
+    def middle(self) -> int:
+        """Return any number of the inner third of what is possible."""
+        margin = (self.below - self.above - 1) // 3
+        return int(self.rng.integers(self.above + 1 + margin, self.below - margin))
