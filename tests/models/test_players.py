@@ -123,6 +123,42 @@ def test_a_clumsy_crafter_player_walks_on_but_gets_on():
     assert len(used) > 5 and all("ACTION: Move " in learnt for learnt in used)
 
 
+def test_without_failings_it_works_out_every_sum():
+    # each step takes a turn and the answer another one
+    turns = play(make("calculator", "calculator"), 30)
+    answers = [info["success"] for _, said, _, info in turns if "ANSWER" in said]
+    assert answers == [True] * 30
+    assert not any(seen.startswith("Error") for seen, *_ in turns)
+
+
+@pytest.mark.parametrize(
+    ("failing", "turns_left"),
+    # early: the last of n steps is left out. skips: all but the last of n steps are skipped, one in
+    # two: of n = 2, 3, 4 steps 1, 2 and 2 are done
+    [("early", lambda n: n - 1), ("skips", lambda n: n - n // 2)],
+)
+def test_a_calculator_player_leaves_out_steps(failing, turns_left):
+    player = make("calculator", "calculator", **{failing: 1.0})
+    for seed in range(10):
+        text, _ = player.env.reset(seed=seed)
+        player.start()
+        calls = 0
+        while "ANSWER" not in (said := player.respond(text)[1]):
+            text = player.env.step(said)[0]
+            if text.startswith("Error"):
+                break  # what it left out makes the rest impossible
+            calls += 1
+        else:
+            assert calls == turns_left(len(player.env.chain))
+
+
+def test_a_calculator_player_adds_where_its_thought_says_otherwise():
+    turns = play(make("calculator", "calculator", adds=1.0), 5)
+    calls = [learnt for _, learnt, _, _ in turns if "<tool_call>" in learnt]
+    assert any("is to subtract." in said for said in calls)
+    assert all('"operation": "add"' in said for said in calls)
+
+
 CASES = [("babaisai", task) for task in babaisai.TASKS] + [
     ("crafter", task) for task in crafter.TASKS
 ]
