@@ -20,9 +20,9 @@ class Calculator(ToolEnv):
     """The right answer pays 1 and a wrong one 0; both end the episode."""
 
     family = "calculator"
-    tasks = ()
     tools = ("calculate",)
     max_turns = 8
+    tool_timeout = 0.0  # the calculator needs no time, and no thread
     system = (
         "You work out a result step by step. Call the tool once in each turn, with the result of "
         'the step before. When all steps are done, say the last result, as in "ANSWER: 12".'
@@ -31,22 +31,21 @@ class Calculator(ToolEnv):
     def question(self, seed: int) -> str:
         """Make a question whose right results all lie in RANGE."""
         rng = self.np_random
-        self.begin = self.answer = int(rng.integers(2, 31))
+        self.start = self.answer = int(rng.integers(2, 31))
         self.chain = []  # (operation, number) of each step
         for _ in range(rng.integers(2, 5)):
-            operation, number = step(self.answer, rng)
+            operation, number = draw_step(self.answer, rng)
             self.answer = compute(self.answer, operation, number)
             self.chain.append((operation, number))
         steps = (f"Step {k}: {WORDS[name]} {b}." for k, (name, b) in enumerate(self.chain, 1))
-        return "\n".join([f"Start with {self.begin}.", *steps])
+        return "\n".join([f"Start with {self.start}.", *steps])
 
     def reward(self, answer: str) -> float:
         said = ANSWER.search(answer)
         return float(said is not None and int(said[1]) == self.answer)
 
     def calculate(self, a: int, operation: str, b: int) -> dict:
-        """
-        Calculate with two whole numbers from 0 to 99.
+        """Calculate with two whole numbers from 0 to 99.
 
         Args:
             a: The first number.
@@ -59,7 +58,7 @@ class Calculator(ToolEnv):
         return {"result": result}
 
 
-def step(value: int, rng) -> tuple[str, int]:
+def draw_step(value: int, rng) -> tuple[str, int]:
     """Return an operation and a number that take `value` to a result from 1 to 99."""
     numbers = {
         "add": range(1, RANGE.stop - value),
@@ -72,7 +71,4 @@ def step(value: int, rng) -> tuple[str, int]:
 
 
 def compute(a: int, operation: str, b: int) -> int:
-    """ValueError: there is no such operation"""
-    if operation not in WORDS:
-        raise ValueError(f"unknown operation {operation!r}; choices: {', '.join(WORDS)}")
     return {"add": a + b, "subtract": a - b, "multiply": a * b}[operation]

@@ -45,7 +45,7 @@ class Player:
         self.env = Calculator()
 
     def start(self) -> None:
-        self.value, self.done = self.env.begin, 0  # the number of steps that are done or skipped
+        self.value, self.done = self.env.start, 0  # the number of steps that are done or skipped
 
     def respond(self, text: str) -> tuple[str, str]:
         if text.startswith("Error"):

@@ -20,7 +20,7 @@ def env():
     """Start with 17.  Step 1: add 25.  Step 2: multiply by 2.  The answer is 84."""
     env = Calculator()
     begin(env, 0)
-    env.begin, env.chain, env.answer = 17, [("add", 25), ("multiply", 2)], 84
+    env.start, env.chain, env.answer = 17, [("add", 25), ("multiply", 2)], 84
     return env
 
 
@@ -33,7 +33,8 @@ def test_it_is_made_by_its_whole_name():
 
 def test_an_episode_written_out(env):
     step = act(env, call(17, "add", 25))
-    assert step.observation.messages == ({"role": "tool", "content": '{"result": 42}'},)
+    (result,) = step.observation.messages
+    assert (result["role"], result["content"]) == ("tool", '{"result": 42}')
     assert (step.reward, step.done, step.valid) == (0.0, False, True)
     step = act(env, call(42, "multiply", 2))
     assert step.observation.messages[0]["content"] == '{"result": 84}'
@@ -41,7 +42,7 @@ def test_an_episode_written_out(env):
     assert (step.reward, step.terminated, step.success) == (1.0, True, True)
 
 
-@pytest.mark.parametrize("answer", ["ANSWER: 83", "ANSWER: 184", "ANSWER: 8", "84", ""])
+@pytest.mark.parametrize("answer", ["ANSWER: 83", "ANSWER: 184", "ANSWER: 8", "84", "?"])
 def test_a_wrong_answer_ends_the_episode_and_pays_nothing(env, answer):
     step = act(env, answer)
     assert (step.reward, step.terminated, step.success) == (0.0, True, False)

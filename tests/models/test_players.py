@@ -1,12 +1,16 @@
 """The scripted players: without failings they win, and what they say is valid and short."""
 
 import importlib
+import re
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
+from arguments import MODELS
+from memory.chat import Renderer
 from models.make import demonstrations
-from models.players import PLAYERS, babaisai, crafter
+from models.players import PLAYERS, babaisai, calculator, crafter
 from models.players.crafter import Sight
 
 
@@ -157,6 +161,21 @@ def test_a_calculator_player_adds_where_its_thought_says_otherwise():
     calls = [learnt for _, learnt, _, _ in turns if "<tool_call>" in learnt]
     assert any("is to subtract." in said for said in calls)
     assert all('"operation": "add"' in said for said in calls)
+
+
+def test_a_number_is_one_token_behind_a_passage():
+    """A number of two tokens, or one behind a common token, would be hard to copy."""
+    tokenizer = AutoTokenizer.from_pretrained(MODELS / "tiny-calculator")
+    render = Renderer(tokenizer, 1024)
+    turns = demonstrations(make("calculator", "calculator"), 10, seed=0, longest_memory=8)
+    for messages, response in turns:
+        prompt = render(messages).ids
+        assert len(prompt) < 80
+        ids = prompt + tokenizer(response, add_special_tokens=False).input_ids
+        words = [tokenizer.decode([token]) for token in ids]
+        numbers = [k for k, word in enumerate(words) if re.fullmatch(r" \d+", word)]
+        assert numbers and all(words[k - 1] in calculator.PASSAGES for k in numbers)
+        assert not any(re.fullmatch(r" ?\d.*", words[k + 1]) for k in numbers if k + 1 < len(words))
 
 
 CASES = [("babaisai", task) for task in babaisai.TASKS] + [
