@@ -29,6 +29,7 @@ WORKERS = max(0, min(PROCESSORS // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 
 FAMILIES = {
     "agent": dict(memory="verbatim", prompt_limit=4096),  # the program remembers by itself
     "babaisai": dict(response_limit=384, w_iter=10),
+    "calculator": dict(memory_length=8),  # all turns of an episode
     "gsm8k": dict(prompt_limit=3072, memory_length=8),  # all turns: one may need an earlier result
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
@@ -50,6 +51,10 @@ LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller upda
 EMBEDDED_FAMILIES = {
     "agent": dict(memory="verbatim", prompt_limit=4096),  # the program remembers by itself
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
+    "calculator": dict(
+        model=str(MODELS / "tiny-calculator"), num_updates=80, lr=4e-4, critic_lr=1e-3,
+        lr_schedule="linear", w_epoch=20, w_iter=8, w_lr=2e-3, critic_layers=2, eval_interval=40,
+    ),
     "crafter": dict(
         model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=30,
         eval_interval=30, eval_episodes=64,

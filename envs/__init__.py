@@ -16,6 +16,7 @@ ENVS = {
     "crafter": "envs.crafter:Crafter",
     "dialogue-guess": "envs.guess:Guess",
     "gsm8k": "envs.gsm8k:GSM8K",
+    "tools-calculator": "envs.calculator:Calculator",
     "toy": "envs.toy:Toy",
 }
 AGENT = "agent:"

@@ -15,4 +15,5 @@ PLAYERS = {
     "babaisai": "models.players.babaisai",
     "crafter": "models.players.crafter",
     "guess": "models.players.guess",
+    "calculator": "models.players.calculator",
 }

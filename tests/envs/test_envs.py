@@ -47,7 +47,8 @@ def test_options_that_are_none_are_the_environments_own():
 
 
 def test_every_family_names_its_class():
-    assert set(envs.ENVS) == {"babyai", "baba", "crafter", "dialogue-guess", "gsm8k", "toy"}
+    known = {"babyai", "baba", "crafter", "dialogue-guess", "gsm8k", "tools-calculator", "toy"}
+    assert set(envs.ENVS) == known
     assert all(re.fullmatch(r"envs\.\w+:\w+", path) for path in envs.ENVS.values())
 
 

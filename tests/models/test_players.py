@@ -1,12 +1,16 @@
 """The scripted players: without failings they win, and what they say is valid and short."""
 
 import importlib
+import re
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
+from arguments import MODELS
+from memory.chat import Renderer
 from models.make import demonstrations
-from models.players import PLAYERS, babaisai, crafter
+from models.players import PLAYERS, babaisai, calculator, crafter
 from models.players.crafter import Sight
 
 
@@ -121,6 +125,57 @@ def test_a_clumsy_crafter_player_walks_on_but_gets_on():
     turns = play(make("crafter", "crafter", clumsy=1.0, max_steps=60), 1)
     used = [learnt for _, learnt, said, _ in turns if said.endswith("ACTION: Do")]
     assert len(used) > 5 and all("ACTION: Move " in learnt for learnt in used)
+
+
+def test_without_failings_it_works_out_every_sum():
+    # each step takes a turn and the answer another one
+    turns = play(make("calculator", "calculator"), 30)
+    answers = [info["success"] for _, said, _, info in turns if "ANSWER" in said]
+    assert answers == [True] * 30
+    assert not any(seen.startswith("Error") for seen, *_ in turns)
+
+
+@pytest.mark.parametrize(
+    ("failing", "turns_left"),
+    # early: the last of n steps is left out. skips: all but the last of n steps are skipped, one in
+    # two: of n = 2, 3, 4 steps 1, 2 and 2 are done
+    [("early", lambda n: n - 1), ("skips", lambda n: n - n // 2)],
+)
+def test_a_calculator_player_leaves_out_steps(failing, turns_left):
+    player = make("calculator", "calculator", **{failing: 1.0})
+    for seed in range(10):
+        text, _ = player.env.reset(seed=seed)
+        player.start()
+        calls = 0
+        while "ANSWER" not in (said := player.respond(text)[1]):
+            text = player.env.step(said)[0]
+            if text.startswith("Error"):
+                break  # what it left out makes the rest impossible
+            calls += 1
+        else:
+            assert calls == turns_left(len(player.env.chain))
+
+
+def test_a_calculator_player_adds_where_its_thought_says_otherwise():
+    turns = play(make("calculator", "calculator", adds=1.0), 5)
+    calls = [learnt for _, learnt, _, _ in turns if "<tool_call>" in learnt]
+    assert any("is to subtract." in said for said in calls)
+    assert all('"operation": "add"' in said for said in calls)
+
+
+def test_a_number_is_one_token_behind_a_passage():
+    """A number of two tokens, or one behind a common token, would be hard to copy."""
+    tokenizer = AutoTokenizer.from_pretrained(MODELS / "tiny-calculator")
+    render = Renderer(tokenizer, 1024)
+    turns = demonstrations(make("calculator", "calculator"), 10, seed=0, longest_memory=8)
+    for messages, response in turns:
+        prompt = render(messages).ids
+        assert len(prompt) < 80
+        ids = prompt + tokenizer(response, add_special_tokens=False).input_ids
+        words = [tokenizer.decode([token]) for token in ids]
+        numbers = [k for k, word in enumerate(words) if re.fullmatch(r" \d+", word)]
+        assert numbers and all(words[k - 1] in calculator.PASSAGES for k in numbers)
+        assert not any(re.fullmatch(r" ?\d.*", words[k + 1]) for k in numbers if k + 1 < len(words))
 
 
 CASES = [("babaisai", task) for task in babaisai.TASKS] + [
