@@ -133,11 +133,10 @@ def run_of_two(tmp_path_factory):
     return run
 
 
-def test_two_ranks_play_and_learn_what_one_process_does(run_of_two, tmp_path):
-    flags = ["--model", TINY, "--num-updates", 2, "--run-dir", tmp_path / "run"]
-    assert main.program([str(word) for word in FLAGS[1:] + flags]) == 0
+def check_equal(by_two: Path, by_one: Path) -> None:
+    """The logs of a run by two ranks are those of a run by one process."""
     for file in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl"):
-        ours, theirs = lines(run_of_two / file), lines(tmp_path / "run" / file)
+        ours, theirs = lines(by_two / file), lines(by_one / file)
         assert len(ours) == len(theirs) > 0
         for one, other in zip(ours, theirs, strict=True):
             assert one.keys() == other.keys()
@@ -147,6 +146,22 @@ def test_two_ranks_play_and_learn_what_one_process_does(run_of_two, tmp_path):
             ]
             wanted = pytest.approx([other[k] for k in same], abs=2e-3, rel=1e-3)
             assert [one[k] for k in same] == wanted, (file, same)
+
+
+def test_two_ranks_play_and_learn_what_one_process_does(run_of_two, tmp_path):
+    flags = ["--model", TINY, "--num-updates", 2, "--run-dir", tmp_path / "run"]
+    assert main.program([str(word) for word in FLAGS[1:] + flags]) == 0
+    check_equal(run_of_two, tmp_path / "run")
+
+
+def test_two_ranks_call_tools(tmp_path):
+    model = ["--model", f"{TINY}-calculator", "--num-updates", 1, "--engine", "transformers"]
+    flags = [*FLAGS, *model, "--env-name", "tools-calculator", "--run-dir"]
+    two = torchrun(*flags, tmp_path / "two")
+    assert two.returncode == 0, two.stderr[-3000:]
+    assert main.program([str(word) for word in [*flags[1:], tmp_path / "one"]]) == 0
+    check_equal(tmp_path / "two", tmp_path / "one")
+    assert lines(tmp_path / "one" / "metrics.jsonl")[0]["rollout/valid_action"] > 0.5
 
 
 def test_what_two_ranks_save(run_of_two):

@@ -97,6 +97,8 @@ FLAGS = [
     *("toy --kl-target 0.1", "toy --memory full --lr-schedule linear", "toy --env-workers 2"),
     "toy --use-proper-time-limits --critic-layers 0",
     *(f"{name} --num-updates 2" for name in ("babyai-goto", "baba-goto_win", "crafter")),
+    f"tools-calculator --num-updates 2 --response-limit 40 --model {TINY}-calculator",
+    f"dialogue-guess --num-updates 2 --model {TINY}-guess",
 ]
 
 
