@@ -1,6 +1,6 @@
 """A user's class with tools as an environment: tools:module:Class, without a registration.
 
-It is a subclass of ToolEnv (or of Dialogue), or a class as TRL's GRPOTrainer takes it for `environment_factory`,
+It is a ToolEnv, a Dialogue, or a class as TRL's GRPOTrainer takes it for `environment_factory`,
 which is used as it is: `reset` begins an episode, every other public method is a tool, and
 `get_reward` judges the episode. TRL itself is not needed.
 """
