@@ -1,6 +1,6 @@
 """A user's class with tools as an environment: tools:module:Class, without a registration.
 
-It is a subclass of ToolEnv, or a class as TRL's GRPOTrainer takes it for `environment_factory`,
+It is a ToolEnv, a Dialogue, or a class as TRL's GRPOTrainer takes it for `environment_factory`,
 which is used as it is: `reset` begins an episode, every other public method is a tool, and
 `get_reward` judges the episode. TRL itself is not needed.
 """
@@ -8,6 +8,8 @@ which is used as it is: `reset` begins an episode, every other public method is 
 import inspect
 import reprlib
 from textwrap import shorten
+
+import gymnasium
 
 from envs.contract import BrokenContract, check_reward
 from envs.tool_schemas import VARIADIC
@@ -20,7 +22,7 @@ GIVEN = ("seed", "prompt")  # what `reset` may take, or all of it by **kwargs
 ATTRIBUTES = "system", "max_turns", "max_calls", "tool_timeout", "max_result_characters"
 
 
-def make_tools(name: str) -> ToolEnv:
+def make_tools(name: str) -> gymnasium.Env:
     """Make the environment "tools:module:Class". ValueError: it cannot be made"""
     module, attribute = find_module("environment", name.partition(":")[2], FORM)
     made_by = getattr(module, attribute, None)
@@ -34,7 +36,7 @@ def make_tools(name: str) -> ToolEnv:
         reason = shorten(f"{type(error).__name__}: {error}", 300)
         line = f"{place_of(error)}environment {name!r} cannot be made: {reason}"
         raise ValueError(line) from error
-    return thing if isinstance(thing, ToolEnv) else ClassOfTRL(thing)
+    return thing if getattr(thing, "speaks_messages", False) else ClassOfTRL(thing)
 
 
 def _serves(thing: type) -> bool:

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import subprocess
 import sys
 import threading
 from functools import partial
@@ -19,6 +20,8 @@ from envs.text_env import act, begin
 from envs.tool_schemas import BadArgument, arguments_of, describe, fits
 from envs.tool_thread import MAX_HUNG, hung
 from envs.tools import ToolEnv
+
+ROOT = Path(__file__).parents[2]
 
 
 def call(name: str, **arguments) -> str:
@@ -261,6 +264,29 @@ def test_threads_that_hang_do_not_pile_up():
         thread.join(60)
     assert contents(act(env, call("double", x=2))) == ["4"] and not hung
     env.close()
+
+
+STUBBORN = """
+import time
+from envs.tool_thread import ToolThread
+
+def hang():
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass
+
+try:
+    ToolThread().call(hang, 0.01)
+except TimeoutError:
+    print("ends all the same")
+"""
+
+
+def test_a_thread_that_hangs_does_not_keep_the_process_from_ending():
+    run = subprocess.run([sys.executable, "-c", STUBBORN], cwd=ROOT, capture_output=True, text=True)
+    assert (run.stdout, run.stderr, run.returncode) == ("ends all the same\n", "", 0)
 
 
 def test_all_of_an_environment_runs_in_one_thread_that_ends_with_it():
@@ -552,7 +578,7 @@ def test_tools_by_every_way_of_naming_them():
 
 
 def test_the_example_of_the_page(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+    page = (ROOT / "docs" / "tools.md").read_text()
     example = page.partition("```python\n")[2].partition("```")[0]
     work_in(write(tmp_path, {"lamps_of_the_page.py": example}), monkeypatch)
     env = make_env("tools:lamps_of_the_page:Lamps")
@@ -565,7 +591,7 @@ def test_the_example_of_the_page(tmp_path, monkeypatch):
 
 
 def test_the_page_names_every_attribute():
-    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+    page = (ROOT / "docs" / "tools.md").read_text()
     for name in "system max_turns max_calls tool_timeout max_result_characters".split():
         default = getattr(ToolEnv, name)
         said = f'"{default}"' if isinstance(default, str) else f"{default:g}"
