@@ -13,7 +13,7 @@ from envs.tools import ToolEnv
 
 RANGE = range(100)  # of every number, so that a number can be one token of a small vocabulary
 WORDS = {"add": "add", "subtract": "subtract", "multiply": "multiply by"}
-ANSWER = re.compile(r"ANSWER:\s*(\d+)\s*$")
+ANSWER = re.compile(r"ANSWER:\s*(\d{1,9})\s*$")  # int() refuses thousands of digits
 
 
 class Calculator(ToolEnv):

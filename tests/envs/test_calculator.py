@@ -42,7 +42,9 @@ def test_an_episode_written_out(env):
     assert (step.reward, step.terminated, step.success) == (1.0, True, True)
 
 
-@pytest.mark.parametrize("answer", ["ANSWER: 83", "ANSWER: 184", "ANSWER: 8", "84", "?"])
+@pytest.mark.parametrize(
+    "answer", ["ANSWER: 83", "ANSWER: 184", "84", "?", "ANSWER: " + "8" * 9999]
+)
 def test_a_wrong_answer_ends_the_episode_and_pays_nothing(env, answer):
     step = act(env, answer)
     assert (step.reward, step.terminated, step.success) == (0.0, True, False)
