@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 
 from envs.actions import plain
+from memory.messages import is_message
 from storage.named import defined_at, place_of
 
 RESET = "(observation, info)"
@@ -159,6 +160,18 @@ def check_texts(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]
     check_keys(env, name, info, keys)
     for key in keys:
         _check(isinstance(info[key], str), env, name, f"info[{key!r}] =", info[key], "a text")
+
+
+def check_messages(env: gymnasium.Env, name: str, info: dict) -> None:
+    """Check what `info` holds of chat messages, if anything."""
+    for key in ("template", "sampling"):
+        given = info.get(key, {})
+        _check(isinstance(given, dict), env, name, f"info[{key!r}] =", given, "a dict")
+    said, reply, texts = info.get("messages", ()), info.get("reply"), "two texts, role and content"
+    good = isinstance(said, list | tuple) and all(map(is_message, said))
+    _check(good, env, name, "info['messages'] =", said, f"a list of dicts with {texts}")
+    good = reply is None or is_message(reply)
+    _check(good, env, name, "info['reply'] =", reply, f"a dict with {texts}")
 
 
 def check_keys(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]) -> None:

@@ -191,6 +191,7 @@ def act(env: gymnasium.Env, response: str) -> Step:
 def _observation(env: gymnasium.Env, method: str, text: str, info: dict) -> Observation:
     keys = ("kept", "system", "instruction")
     contract.check_texts(env, method, info, keys)
+    contract.check_messages(env, method, info)
     said = [info[key] for key in keys]
     options = {key: dict(info.get(key, {})) for key in ("template", "sampling")}
     return Observation(text, *said, messages=tuple(info.get("messages", ())), **options)

@@ -4,6 +4,7 @@ Whatever goes wrong in a call is told to the model and counted. It never ends th
 """
 
 import asyncio
+import copy
 import inspect
 import json
 from collections import Counter
@@ -52,7 +53,8 @@ class Toolbox:
             self.counts["unknown_tools"] += 1
             return f"Error: there is no tool {name!r}; the tools are {', '.join(self.functions)}"
         try:
-            arguments = arguments_of(call, self.schemas[name])
+            # A tool may change what it gets, and the history shows what the model wrote.
+            arguments = arguments_of(copy.deepcopy(call), self.schemas[name])
             tool = self.functions[name]
             return as_text(self.run(lambda: tool(**arguments), limit=self.timeout))
         except BrokenContract:

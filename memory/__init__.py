@@ -7,7 +7,7 @@ one line in MEMORIES, or `--memory module:Class`; it is constructed with the mem
 
 from dataclasses import replace
 
-from memory.messages import Chat, tidy
+from memory.messages import Chat, is_message, tidy
 from storage.named import check_call, defined_at, find
 
 MEMORIES = {
@@ -57,16 +57,12 @@ def make(name: str, length: int, thoughts: bool = True):
 
         def messages(self) -> Chat:
             messages = super().messages()
-            if not (isinstance(messages, list) and messages and all(map(_is_message, messages))):
+            if not (isinstance(messages, list) and messages and all(map(is_message, messages))):
                 line = f"{memory.__name__}.messages returned {messages!r:.80}; it must return dicts"
                 raise ValueError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
             return Chat.of(messages, self._template)
 
     return CheckedMemory(length)
-
-
-def _is_message(x) -> bool:
-    return isinstance(x, dict) and {type(x.get("role")), type(x.get("content"))} == {str}
 
 
 def _tidied(step, thoughts: bool):

@@ -64,8 +64,13 @@ class Renderer:
         if n >= 0:
             return replace(prompt, overflow=n < turns, **chat.sampling)
         question = chat.last(0)
-        short = partial(_shorter, question)
-        kept, some = self._most(short, len(_longest(question)["content"]) - 1, chat.template)
+        others = [message for message in question if message["role"] != "system"] or question
+        longest = max(others, key=lambda message: len(message["content"]))
+        for long in ([longest], others):  # if the longest is not enough, all of them
+            short = partial(_shorter, question, long)
+            kept, some = self._most(short, len(longest["content"]) - 1, chat.template)
+            if kept >= 0:
+                break
         if kept < 0 and chat.now and len(chat.head) > 1:
             # The agent's own call is too long; without it, its result must not stay.
             kept, some = self._most(lambda n: chat.head, 0, chat.template)
@@ -107,17 +112,14 @@ class Renderer:
         return fits, best if fits >= 0 else prompt
 
 
-def _longest(messages: list[dict]) -> dict:
-    """Return the message that is shortened if all are too long together."""
-    others = [message for message in messages if message["role"] != "system"] or messages
-    return max(others, key=lambda message: len(message["content"]))
-
-
-def _shorter(messages: list[dict], n: int) -> list[dict]:
-    """Keep n characters of the longest message."""
-    long = _longest(messages)
-    short = long | {"content": _shortened(long["content"], n)}
-    return [short if message is long else message for message in messages]
+def _shorter(messages: list[dict], long: list[dict], n: int) -> list[dict]:
+    """Keep at most n characters of each of the messages `long`."""
+    return [
+        message | {"content": _shortened(message["content"], n)}
+        if len(message["content"]) > n and any(message is one for one in long)
+        else message
+        for message in messages
+    ]
 
 
 def _shortened(text: str, n: int) -> str:

@@ -46,6 +46,13 @@ class Chat(list):
         return [*self.head, *chain(*self.turns[len(self.turns) - n :]), *self.now]
 
 
+def is_message(thing) -> bool:
+    """Return whether something is a chat message as memories keep it."""
+    if not isinstance(thing, dict):
+        return False
+    return {type(thing.get("role")), type(thing.get("content"))} == {str}
+
+
 def one_call_each(messages: list[dict]) -> list[dict]:
     """Write a message with several calls as several messages, each call before its result, for
     chat templates that take one call per message."""

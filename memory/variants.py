@@ -1,5 +1,6 @@
 """Memories to compare the window with: each changes one thing in `WindowMemory`."""
 
+from memory.messages import tidy
 from memory.window import WindowMemory
 
 
@@ -9,8 +10,9 @@ class ActionMemory(WindowMemory):
     def remembered(self, step) -> dict:
         if step.reply is None:
             return {"role": "assistant", "content": f"ACTION: {step.action}"}
-        # A message without a call is an action as a whole.
-        return step.reply | {"content": ""} if step.reply.get("tool_calls") else step.reply
+        # A message without a call is an action as a whole, except for its reasoning.
+        said = "" if step.reply.get("tool_calls") else tidy(step.reply["content"], thoughts=False)
+        return step.reply | {"content": said}
 
 
 class PeriodicMemory(WindowMemory):

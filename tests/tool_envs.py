@@ -128,7 +128,15 @@ class Odd(ToolEnv):
         }  # fmt: skip
         return things[what]
 
-    tools = ("sleep", "spin", "fail", "huge", "give")
+    def first(self, things: list[str]) -> str:
+        """Take the first thing out of a list.
+
+        Args:
+            things: Names of things.
+        """
+        return things.pop(0)
+
+    tools = ("sleep", "spin", "fail", "huge", "give", "first")
 
     def question(self, seed: int) -> str:
         return "Try them."

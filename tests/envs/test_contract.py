@@ -41,6 +41,14 @@ class Outer(gymnasium.Wrapper):
 
 gymnasium.register("Wrapped-v0", lambda: Outer(Good()))
 """
+
+
+def speaks(said: str) -> str:
+    """An environment that reads responses by itself, and what its info says beside the texts."""
+    info = f"dict(system='s', instruction='', kept='A', {said})"
+    return f"{attribute('speaks_messages = True')}\n{reset(f"'A', {info}")}"
+
+
 RETURNS = "it must return (observation, reward, terminated, truncated, info)"
 TEXT = "it must be a text that is not empty"
 ANSWERS = {
@@ -75,6 +83,14 @@ ANSWERS = {
                   ".step returned info['metrics'] = {'x': 'y'}; it must be a dict of numbers"),
     "Prompt": (method("def system_prompt(self):", "return 3"),
                ".system_prompt gave 3; it must be a text"),
+    "BareMessages": (speaks("messages=['hi']"),
+                     ".reset returned info['messages'] = ['hi']; it must be a list of dicts with"),
+    "NoContent": (speaks("messages=[{'role': 'user'}]"),
+                  ".reset returned info['messages'] = [{'role': 'user'}]; it must be a list of"),
+    "TextReply": (speaks("reply='hi'"),
+                  ".reset returned info['reply'] = 'hi'; it must be a dict with two texts, role"),
+    "ListTemplate": (speaks("template=[]"),
+                     ".reset returned info['template'] = []; it must be a dict"),
     "OneAction": (attribute("actions = 'push'"),
                   ".actions is 'push'; it must be a list or a tuple of texts"),
     "NoActions": (attribute("actions = ()"), ".actions is (); it must be a list or a tuple of"),

@@ -222,6 +222,13 @@ def test_exceptions_are_told_to_the_model(odd):
     assert not step.done and odd.toolbox.counts["tool_errors"] == 4
 
 
+def test_a_tool_that_changes_its_arguments_changes_no_history(odd):
+    step = act(odd, call("first", things=["a", "b"]))
+    (function,) = [call["function"] for call in step.reply["tool_calls"]]
+    assert contents(step) == ["a"] and function["arguments"] == {"things": ["a", "b"]}
+    assert json.loads(step.action) == [function]
+
+
 def test_a_huge_result_loses_its_middle(odd):
     (text,) = contents(act(odd, call("huge")))
     left_out = "\n[... 950 characters are left out here ...]\n"

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,21 @@ import memory
 from envs.text_env import Observation, Step
 from memory.window import WindowMemory
 
+SYSTEM, OPENING = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Buy."}
+LOOK = {"type": "function", "function": {"name": "look", "arguments": {}}}
+TURNS = [  # of an agent that looks, asks the user, and looks again
+    [{"role": "assistant", "content": "<think>a</think>I look.", "tool_calls": [LOOK]},
+     {"role": "tool", "content": "tea"}],
+    [{"role": "assistant", "content": "<think>b</think>Tea?"}, {"role": "user", "content": "No."}],
+    [{"role": "assistant", "content": "", "tool_calls": [LOOK, LOOK]},
+     {"role": "tool", "content": "tea"}, {"role": "tool", "content": "ink"}],
+]  # fmt: skip
+CALLED, ASKED = TURNS[0][0], TURNS[1][0]
+ACTIONS = [
+    [CALLED | {"content": ""}, TURNS[0][1]],
+    [ASKED | {"content": "Tea?"}, TURNS[1][1]],
+    TURNS[2],
+]
 RECORDED = Path(__file__).parents[1] / "data" / "prompts.jsonl.gz"
 
 
@@ -39,6 +55,28 @@ def after(name: str, length: int, turns: int) -> list[dict]:
     for t in range(turns):
         remembered.update(step(t))
     return remembered.messages()
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "shown"),
+    [
+        # what answered the last call is the current observation, and n turns stand before it
+        ("window", 0, TURNS[2:]),
+        ("window", 1, TURNS[1:]),
+        ("full", 0, TURNS),
+        ("action", 1, ACTIONS[1:]),
+        ("action", 2, ACTIONS),
+        ("periodic", 3, TURNS),
+        ("periodic", 2, TURNS[2:]),
+    ],
+)
+def test_turns_with_tools_and_a_user(name, length, shown):
+    remembered = memory.make(name, length)
+    remembered.reset(Observation("Buy.", "Buy.", "Be brief.", "", (OPENING,)))
+    for reply, *answers in TURNS:
+        now = Observation("now", "now", "Be brief.", "", tuple(answers))
+        remembered.update(replace(step(0), reply=reply, observation=now))
+    assert remembered.messages() == [SYSTEM, OPENING, *(m for turn in shown for m in turn)]
 
 
 def test_first_turn_is_the_same_in_all():

@@ -182,6 +182,19 @@ def test_a_huge_result_loses_its_middle():
     assert "characters are left out here" in text and '{"word": "w"}' in text
 
 
+def test_two_huge_results_both_lose_their_middles():
+    tokenizer, remembered = tokenizer_of("qwen2_5"), memory.make("full", 0)
+    remembered.reset(asked(True))
+    step = called(["v", "w"], thought="")
+    results = tuple({"role": "tool", "content": word * 3000} for word in "vw")
+    remembered.update(replace(step, observation=replace(step.observation, messages=results)))
+    prompt = Renderer(tokenizer, 1500)(remembered.messages())
+    text = tokenizer.decode(prompt.ids)
+    assert prompt.shortened and 1490 < len(prompt.ids) <= 1500
+    assert text.count("characters are left out here") == 2 and '{"word": "w"}' in text
+    assert "What is a fjord?" in text and abs(text.count("v") - text.count("w")) < 60
+
+
 def test_a_huge_call_goes_with_its_result():
     tokenizer, remembered = tokenizer_of("qwen2_5"), memory.make("full", 0)
     remembered.reset(asked(True))
