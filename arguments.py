@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from envs import check_data, family
+from envs import LIBRARIES, check_data, family
 from ppo.run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
 
 ROOT = Path(__file__).resolve().parent
@@ -37,6 +37,7 @@ FAMILIES = {
         env_workers=WORKERS,  # idle ones make the next worlds, a quarter of a second each
     ),
     "guess": dict(memory_length=8),  # the whole dialogue
+    **{library: dict(prompt_limit=4096) for library in LIBRARIES},  # rules, boards, long questions
 }  # fmt: skip
 # A model below this hidden size takes the defaults of the embedded models. The size, unlike the
 # name of a directory, is the same in what a run exports and in every copy of it.
@@ -72,7 +73,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = OneLineParser(prog="main.py", description=__doc__, formatter_class=style)
     group = parser.add_argument_group("environment and memory").add_argument
     group("--env-name", default="babyai-goto",
-          help="a task, module:EnvId of gymnasium, or tools:module:Class with tools")  # fmt: skip
+          help="a task; module:EnvId of gymnasium; tools:module:Class; agent:module:function; or "
+          f"library:name of {', '.join(LIBRARIES)}")  # fmt: skip
     group("--n-env", type=int, help="environments in parallel, N")
     group("--max-episode-steps", type=int, help="turns per episode; default: the task's limit")
     group("--format-penalty", type=float, default=0.1, help="cost of a turn without valid action")

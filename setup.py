@@ -7,6 +7,8 @@ pip install -e .[lora]      also peft, for --lora-rank
 pip install -e .[tools]     also reasoning-gym, which makes the problems of gsm8k without --data
 pip install -e .[report]    also matplotlib, for the learning curves of ppo.reports.curves
 pip install -e .[test]      also what `make test` needs
+pip install -e .[textarena] also a library of environments; the others are reasoning-gym, gem,
+                            textworld and scienceworld (docs/ecosystems.md)
 """
 
 from setuptools import setup
@@ -18,7 +20,8 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=[
-        *("envs", "envs.pool", "memory", "models", "models.players", "storage", "ppo"),
+        *("envs", "envs.ecosystems", "envs.pool", "memory"),
+        *("models", "models.players", "storage", "ppo"),
         *(f"ppo.{room}" for room in "engines fit model paper reports run".split()),
     ],
     package_data={"ppo.reports": ["viewer.html"], "models": ["tiny*/*"]},
@@ -41,6 +44,11 @@ setup(
         "lora": ["peft>=0.18"],
         "tools": ["reasoning-gym==0.1.25"],
         "report": ["matplotlib>=3.9"],
+        "textarena": ["textarena==0.7.4"],
+        "reasoning-gym": ["reasoning-gym==0.1.25"],
+        "gem": ["gem-llm==0.1.0"],  # not beside vLLM: see docs/ecosystems.md
+        "textworld": ["textworld==1.7.0"],
+        "scienceworld": ["scienceworld==1.2.3"],
         "test": [
             "pytest>=8",
             "pytest-xdist>=3.6",

@@ -3,7 +3,8 @@
 `make_env("babyai-goto")` makes one of ours: a class in a file of its own and a line in ENVS,
 imported on demand. `make_env("module:EnvId")` imports a module of the user's and makes a gymnasium
 environment with text in and text out, `make_env("tools:module:Class")` one from a class with tools,
-and `make_env("agent:module:function")` one from an agent's program.
+and `make_env("agent:module:function")` one from an agent's program. A name in LIBRARIES goes before
+a user's module of that name: `make_env("textarena:GuessTheNumber-v0")` makes one of a library.
 """
 
 import difflib
@@ -20,6 +21,14 @@ ENVS = {
     "toy": "envs.toy:Toy",
 }
 AGENT = "agent:"
+# Other libraries' environments are named "library:name": the adapter, and what pip installs.
+LIBRARIES = {
+    "textarena": ("envs.ecosystems.textarena:TextArena", "textarena==0.7.4"),
+    "reasoning-gym": ("envs.ecosystems.reasoning_gym:ReasoningGym", "reasoning-gym==0.1.25"),
+    "gem": ("envs.ecosystems.gem:Gem", "gem-llm==0.1.0"),
+    "textworld": ("envs.ecosystems.textworld:TextWorld", "textworld==1.7.0"),
+    "scienceworld": ("envs.ecosystems.scienceworld:ScienceWorld", "scienceworld==1.2.3"),
+}
 
 
 def make_env(name: str, **options):
@@ -35,6 +44,10 @@ def make_env(name: str, **options):
         from envs.agent import AgentEnv
 
         return AgentEnv(name.removeprefix(AGENT), **options)
+    if library(name):
+        from envs.ecosystems import make_adapted
+
+        return make_adapted(name, **options)
     if ":" in name:
         from envs.foreign import make_foreign
 
@@ -44,10 +57,17 @@ def make_env(name: str, **options):
 
 
 def family(name: str) -> str:
-    """Return the family of the environment `name`: "babyai", ..., or "foreign" for a user's own."""
+    """Return the family of the environment `name`: "babyai", ..., a library's name for one of its
+    environments, or "foreign" for a user's own."""
     if name.startswith(AGENT):
         return "agent"
-    return "foreign" if ":" in name else _find(name)[0].family
+    return library(name) or ("foreign" if ":" in name else _find(name)[0].family)
+
+
+def library(name: str) -> str:
+    """Return the library in the name of an environment, "" if there is none."""
+    prefix, colon, _ = name.partition(":")
+    return prefix if colon and prefix in LIBRARIES else ""
 
 
 def family_class(family: str) -> type:
@@ -85,7 +105,7 @@ def _find(name: str) -> tuple[type, list[str]]:
     raise ValueError(
         f"unknown environment {name!r}; choices, nearest first: {', '.join(names)}, "
         "module:EnvId of a gymnasium environment with text in and text out, tools:module:Class, "
-        "or agent:module:function"
+        f"agent:module:function, or library:name of {', '.join(LIBRARIES)}"
     )
 
 

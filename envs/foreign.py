@@ -22,6 +22,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
+from envs import library
 from envs.actions import plain, split
 from envs.contract import breach, check_actions, with_checks
 from envs.text_env import THINK_ACT, executed
@@ -91,7 +92,8 @@ def wrap(env: gymnasium.Env, limit: int | None, format_penalty: float, own_rando
 @functools.cache
 def tell_time_limit(name: str, max_episode_steps: int | None) -> None:
     """Print a line, once in a process, if nobody has named a time limit for "module:EnvId"."""
-    if ":" not in name or name.startswith(TOOLS) or max_episode_steps is not None:
+    ours = name.startswith(TOOLS) or library(name)
+    if ":" not in name or ours or max_episode_steps is not None:
         return
     _, env_id = find_module("environment", name, FORM)
     spec = gymnasium.registry.get(env_id)
@@ -158,12 +160,12 @@ class ForeignEnv(gymnasium.Wrapper):
             yield
             return
         outside = random.getstate(), np.random.get_state()
-        _set_random(self.random_states)
+        set_random(self.random_states)
         try:
             yield
         finally:
             self.random_states = random.getstate(), np.random.get_state()
-            _set_random(outside)
+            set_random(outside)
 
     def _info(self, text: str, info: dict) -> dict:
         return dict(
@@ -194,7 +196,7 @@ class ForeignMessages(ForeignEnv):
         return info
 
 
-def _set_random(states: tuple) -> None:
+def set_random(states: tuple) -> None:
     python, numpy = states
     random.setstate(python)
     np.random.set_state(numpy)

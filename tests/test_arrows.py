@@ -165,6 +165,10 @@ def test_importing_them_leaves_torch_out():
         ({"crafter"}, "envs/crafter.py"),
         ({"minigrid"}, "envs/babyai.py"),
         ({"matplotlib"}, "ppo/reports/charts.py"),
+        ({"textarena"}, "envs/ecosystems/textarena.py"),
+        ({"gem"}, "envs/ecosystems/gem.py"),
+        ({"textworld"}, "envs/ecosystems/textworld.py"),
+        ({"scienceworld"}, "envs/ecosystems/scienceworld.py"),
     ],
 )
 def test_heavy_packages_are_imported_in_one_file(packages, home):
