@@ -49,13 +49,14 @@ EMBEDDED = dict(
 )  # fmt: skip
 ENGINE_NAMES = ("auto", "vllm", "transformers")
 LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller updates away
+CALCULATOR = dict(
+    model=str(MODELS / "tiny-calculator"), num_updates=80, lr=4e-4, critic_lr=1e-3,
+    lr_schedule="linear", w_epoch=20, w_iter=8, w_lr=2e-3, critic_layers=2, eval_interval=40,
+)  # fmt: skip
 EMBEDDED_FAMILIES = {
-    "agent": dict(memory="verbatim", prompt_limit=4096),  # the program remembers by itself
+    "agent": CALCULATOR,  # as examples/ ask: no other embedded model calls tools
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
-    "calculator": dict(
-        model=str(MODELS / "tiny-calculator"), num_updates=80, lr=4e-4, critic_lr=1e-3,
-        lr_schedule="linear", w_epoch=20, w_iter=8, w_lr=2e-3, critic_layers=2, eval_interval=40,
-    ),
+    "calculator": CALCULATOR,
     "crafter": dict(
         model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=30,
         eval_interval=30, eval_episodes=64,

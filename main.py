@@ -54,7 +54,7 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
     while not (rollouts.full or stop.signalled):
         for i, response in engine.step():  # the responses that are complete
             rollouts.act(i, response)
-            envs.send(i, response.text)
+            envs.send(i, response.text, response.truncated)
         for i, step in envs.poll(wait=engine.idle):  # the environments that have answered
             rollouts.insert(i, step)
             memories[i].update(step)

@@ -15,9 +15,10 @@ may edit its context as it likes: what it sends is the prompt.
 """
 
 import asyncio
-import ctypes
 import functools
 import inspect
+import json
+import math
 import queue
 import string
 import threading
@@ -26,15 +27,15 @@ from numbers import Real
 import gymnasium
 from gymnasium.spaces import Text
 
+from envs import agent_threads
 from envs.completions import Refused, completion, heard
-from envs.contract import BrokenContract, check_reward
+from envs.contract import BrokenContract, Fault
 from envs.endpoint import Call, Session, endpoint
 from envs.tools import action
 from storage.named import check_call, defined_at, find
 
 ARGUMENTS = "seed base_url api_key reward".split()
 OVER = "The program has ended."
-LEAVE = 5.0  # seconds that a program has to end after its session was closed
 
 
 class AgentEnv(gymnasium.Env):
@@ -60,61 +61,51 @@ class AgentEnv(gymnasium.Env):
     ):  # fmt: skip
         self.function = find("agent", name, {})
         check_call(self.function, **dict.fromkeys(ARGUMENTS))
+        self.name = f"{defined_at(self.function)}{name.rpartition(':')[2]}"  # in messages
+        # Played again, it must ask the same. Otherwise a resumed run begins its next episode.
+        self.replayable = getattr(self.function, "replayable", True)
         self.format_penalty, self.timeout = format_penalty, timeout
         self.max_turns = max_episode_steps or 100
-        self.tokenizer, self.own_template = tokenizer, template or {}
-        self.prompt_limit = prompt_limit
+        self.tokenizer, self.template, self.prompt_limit = tokenizer, template or {}, prompt_limit
         self.strict, self.upstream = sampling == "refuse", upstream
         self.session = self.thread = self.call = None
-
-    @functools.cached_property
-    def count(self):
-        """A function from messages and template arguments to the number of a prompt's tokens."""
-        if not self.tokenizer:
-            return None
-        return _counter(self.tokenizer, tuple(sorted(self.own_template.items())))
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
         self._leave()
-        self.turns, self.owed = 0, 0.0
+        agent_threads.make_room()
+        self.turns, self.parse_failures = 0, 0
         self.session = Session(self._check, self.strict, self.upstream)
         endpoint().open(self.session)
-        job = dict(target=self._run, args=(seed, self.session), daemon=True)
-        self.thread = threading.Thread(**job)
+        self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
         self.thread.start()
         end = self._wait()
         if end is not None:
             self._result(end)
-            raise BrokenContract(f"{self._place()} ended without asking {endpoint().base_url}")
+            raise BrokenContract(f"{self.name} ended without asking {endpoint().base_url}")
         return self._observed()
 
     def step(self, response: str):
         self.turns += 1
-        request, message = self.call.request, heard(self.call.request, response)
-        truncated = getattr(response, "truncated", False)
-        asked = self.count and self.count(request.messages, request.template)
-        said = self.count and self.count(response)
-        usage = dict(prompt_tokens=asked or 0, completion_tokens=said or 0)
-        usage["total_tokens"] = sum(usage.values())
-        self.call.answer = completion(request, message, self.turns, truncated, usage)
-        reply = self.call.answer["choices"][0]["message"]
-        self.call.done.set()
-        end, info = self._wait(), {}
-        success, metrics = False, {}
-        if end is not None:
-            paid, success, metrics = self._result(end)
-            self.owed += paid
-            text, info = OVER, self._said_last(reply)
-        else:
+        request, tokens = self.call.request, self._tokens(response)
+        message = heard(request, response)
+        self.call.give(completion(request, response, message, self.turns, tokens))
+        end, (success, metrics) = self._wait(), (False, {})
+        owed = self.session.collected()
+        if end is None:
             text, info = self._observed()
+        else:
+            paid, success, metrics = self._result(end)
+            owed += paid
+            text, info = OVER, self._info([{"role": "user", "content": OVER}])
+        self.parse_failures += bool(message.error)
         cut = end is None and self.turns >= self.max_turns
-        reward, self.owed = self.owed - self.format_penalty * bool(message.error), 0.0
         info |= dict(said=response, action=action(message), action_at=message.at)
-        info |= dict(valid=not message.error, success=success)
+        info |= dict(valid=not message.error, success=success, reply=_reply(message))
         if end is not None or cut:
             self._leave()
-            info["metrics"] = metrics
+            info["metrics"] = {"parse_failures": self.parse_failures} | metrics
+        reward = owed - self.format_penalty * bool(message.error)
         return text, reward, end is not None, cut, info
 
     def close(self) -> None:
@@ -132,18 +123,19 @@ class AgentEnv(gymnasium.Env):
         session.events.put((end,))
 
     def _pay(self, session: Session, amount: float) -> None:
-        check_reward(self, "reward", amount)
-        if session is self.session and not session.closed:
-            self.owed += float(amount)
+        if not _finite(amount):
+            raise BrokenContract(f"{self.name} paid {amount!r:.80}; it must be a finite number")
+        session.paid.append(float(amount))
 
-    def _wait(self):
+    def _wait(self) -> tuple | None:
         """Wait for the program's next request, which becomes `call`, or for its end: (result,)."""
         try:
             event = self.session.events.get(timeout=self.timeout)
         except queue.Empty:
+            place = agent_threads.place_of(self.thread) or f"{self.name}: "
             self._leave()
-            late = f"neither asked nor ended within {self.timeout:g} s"
-            raise TimeoutError(f"{self._place()} {late}") from None
+            late = f"the program neither asked nor ended within {self.timeout:g} s"
+            raise Fault(f"{place}{late}") from None
         self.call = event if isinstance(event, Call) else None
         return None if self.call else event
 
@@ -151,75 +143,85 @@ class AgentEnv(gymnasium.Env):
         """Return reward, success and metrics of the program's end; raise what it raised."""
         [result] = end
         if isinstance(result, BaseException):
-            self._leave()
             raise result
-        if isinstance(result, dict):
-            reward, metrics = result.get("reward", 0.0), result.get("metrics", {})
-            success = result.get("success", None)
-        else:
-            reward, metrics, success = 0.0 if result is None else result, {}, None
-        if not isinstance(reward, Real):
-            line = f"returned {result!r:.80}; it must return a number or a dict with reward"
-            raise BrokenContract(f"{self._place()} {line}, success and metrics")
-        return float(reward), reward > 0 if success is None else bool(success), dict(metrics)
+        given = result if isinstance(result, dict) else {"reward": result}
+        reward, metrics = given.get("reward"), given.get("metrics", {})
+        reward = 0.0 if reward is None else reward  # it may have paid before
+        numbers = isinstance(metrics, dict) and all(map(_finite, metrics.values()))
+        if not (_finite(reward) and numbers):
+            wanted = "a finite number, or a dict with reward, success and metrics of such numbers"
+            raise BrokenContract(f"{self.name} returned {result!r:.80}; it must return {wanted}")
+        return float(reward), bool(given.get("success", reward > 0)), metrics
 
     def _observed(self) -> tuple[str, dict]:
         request = self.call.request
-        last = request.messages[-1]["content"]
-        shown = dict(messages=request.messages, template=request.template)
-        return last if last.strip() else "(empty)", self._info(
-            shown | dict(sampling=request.sampling)
-        )
+        info = self._info(request.messages)
+        info |= dict(template=request.template, sampling=request.sampling)
+        return request.messages[-1]["content"].strip() or "(empty)", info
 
-    def _said_last(self, reply: dict) -> dict:
-        return self._info(dict(messages=[{"role": "user", "content": OVER}]))
+    def _info(self, messages: list[dict]) -> dict:
+        plain = dict(system="", instruction="", kept="")
+        return plain | dict(messages=messages, replayable=self.replayable)
 
-    def _info(self, shown: dict) -> dict:
-        return dict(system="", instruction="", kept="") | shown
+    def _tokens(self, *said) -> int:
+        """Count the tokens of a text, or of the prompt that messages make; 0: nobody knows."""
+        if not self.tokenizer:
+            return 0
+        return _counter(self.tokenizer, json.dumps(self.template))(*said)
 
-    def _check(self, request) -> None:
-        """Refused: the prompt of a request is too long"""
-        if self.count:
-            tokens = self.count(request.messages, request.template)
-            if tokens > self.prompt_limit:
-                said = f"the messages have {tokens} tokens, --prompt-limit is {self.prompt_limit}"
-                raise Refused(said, code="context_length_exceeded")
+    def _check(self, request) -> int:
+        """Return the tokens of a request's prompt. Refused: it is too long, or cannot be written"""
+        try:
+            tokens = self._tokens(request.messages, request.template)
+        except Exception as error:  # templates refuse with errors of many types
+            said = f"the chat template cannot write these messages: {error}"
+            raise Refused(said, code="invalid_request_error") from error
+        if tokens > self.prompt_limit:
+            said = f"the messages have {tokens} tokens, --prompt-limit is {self.prompt_limit}"
+            raise Refused(said, code="context_length_exceeded")
+        return tokens
 
     def _leave(self) -> None:
-        """Close the session. A program that does not end by itself is stopped where it can be."""
-        if self.session is None:
-            return
-        endpoint().close(self.session)
-        self.session, thread = None, self.thread
-        thread.join(0.05)
-        if thread.is_alive():
-            # It reaches Python code; a program that waits inside of C code ends when it returns.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
-            )
-
-    def _place(self) -> str:
-        return f"{defined_at(self.function)}{self.function.__qualname__}"
+        """Close the session, if there is one; what the program asks from now on is refused."""
+        if self.session is not None:
+            endpoint().close(self.session)
+            agent_threads.leave(self.thread)
+        self.session = None
 
 
 async def _awaited(end):
     return await end
 
 
+def _finite(amount) -> bool:
+    return isinstance(amount, Real) and math.isfinite(amount)
+
+
+def _reply(message) -> dict:
+    """Return the response as a chat message, as logs show it."""
+    calls = [{"type": "function", "function": dict(name=call["name"], arguments=call["arguments"])}
+             for call in message.calls]  # fmt: skip
+    said = {"role": "assistant", "content": message.content}
+    return said | ({"tool_calls": calls} if calls else {})
+
+
 @functools.cache
-def _counter(path: str, template: tuple):
-    """Return a function that counts tokens of a text, or of the prompt that messages make."""
+def _counter(path: str, template: str):
+    """Return a function that counts tokens of a text, or of the prompt that messages make.
+
+    template: JSON of what the chat template gets in each prompt
+    """
     from transformers import AutoTokenizer
 
     from memory.chat import Renderer
 
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer, preset = AutoTokenizer.from_pretrained(path), json.loads(template)
     render, lock = Renderer(tokenizer, prompt_limit=2**40), threading.Lock()
 
     def count(said: str | list[dict], given: dict | None = None) -> int:
         with lock:  # tokenizers are not safe for threads
             if isinstance(said, list):
-                said = render.write(said, dict(template) | given)
+                said = render.write(said, preset | given)
             return len(tokenizer(said, add_special_tokens=False, verbose=False)["input_ids"])
 
     return count

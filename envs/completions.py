@@ -6,13 +6,28 @@ refused, unless the run says otherwise (`--endpoint-sampling`).
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from envs.tool_schemas import converted
 from memory.calls import Message, read
-from memory.messages import END_OF_THOUGHT, THINK
+from memory.messages import END_OF_THOUGHT, THINK, after_thought
 
 POLICY = "policy"  # the name of the model that is trained
-FORCED = "forces a tool, and so changes what the policy may say"
+# What a request may ask for that no temperature of the policy gives: the values that ask for
+# nothing (also null and what is empty), and why the others are refused.
+FOREIGN = {
+    "top_p": ((1,), "cuts the distribution off"),
+    "top_k": ((-1, 0), "cuts the distribution off"),
+    "min_p": ((0,), "cuts the distribution off"),
+    "logit_bias": ((), "changes the distribution"),
+    "presence_penalty": ((0,), "changes the distribution"),
+    "frequency_penalty": ((0,), "changes the distribution"),
+    "repetition_penalty": ((1,), "changes the distribution"),
+    "response_format": (({"type": "text"},), "allows only some tokens"),
+    "tool_choice": (("auto", "none"), "forces a tool, and so changes what the policy may say"),
+    "n": ((1,), "asks for several answers, and a turn has one"),
+}
+TEMPERATURES = (0.001, 1000)
 
 
 class Refused(ValueError):
@@ -33,54 +48,70 @@ class Request:
     stream_usage: bool = False  # whether a stream ends with a piece that has the usage alone
     sampling: dict = field(default_factory=dict)  # temperature, max_tokens
     stop: list[str] = field(default_factory=list)
+    tokens: int = 0  # of the prompt; 0: nobody has counted them
 
     @property
-    def tools(self) -> bool:
-        return "tools" in self.template
+    def tools(self) -> dict[str, dict]:
+        """The schemas of the tools that the policy may call, by name."""
+        return {tool["function"]["name"]: tool for tool in self.template.get("tools", ())}
 
 
 def request_of(body: dict, strict: bool = True) -> Request:
     """Check a request's body. strict: refuse what is not the policy's distribution, instead of
-    leaving it out. Refused: it cannot be answered"""
+    leaving it out. Refused, ValueError, TypeError, ...: it cannot be answered"""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Refused("messages must be a list that is not empty", code="invalid_request_error")
-    if strict:
-        for name, why in _foreign_sampling(body):
-            said = f"{name} {why}; the run can serve it with --endpoint-sampling run"
-            raise Refused(f"this endpoint samples from the policy that is trained: {said}")
+    if body.get("functions"):
+        raise Refused("functions is the old name of tools; please use tools")
+    for said in _foreign_sampling(body) if strict else ():
+        said = f"this endpoint samples from the policy that is trained: {said}"
+        raise Refused(f"{said}; the run can serve it with --endpoint-sampling run")
     template = dict(body.get("chat_template_kwargs") or {})
     if body.get("tools") and body.get("tool_choice") != "none":
         template["tools"] = body["tools"]
-    stop, sampling = body.get("stop") or [], {}
-    if body.get("temperature") not in (None, 0):
-        sampling["temperature"] = float(body["temperature"])
-    limit = body.get("max_completion_tokens") or body.get("max_tokens")
-    if limit:
-        sampling["max_tokens"] = int(limit)
-    stops = [stop] if isinstance(stop, str) else list(stop)
-    plain = [_message(message) for message in messages]
-    usage = bool((body.get("stream_options") or {}).get("include_usage"))
-    return Request(plain, template, bool(body.get("stream")), usage, sampling, stops)
+    stop = body.get("stop") or []
+    stop = [stop] if isinstance(stop, str) else stop
+    if not all(isinstance(text, str) and text for text in stop):
+        raise Refused("stop must be a text or a list of texts", code="invalid_request_error")
+    request = Request(
+        messages=[_message(message) for message in messages],
+        template=template,
+        stream=bool(body.get("stream")),
+        stream_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        sampling=_sampling(body),
+        stop=stop,
+    )
+    if not all(isinstance(name, str) for name in request.tools):  # KeyError: it has none
+        raise Refused("each tool needs a name", code="invalid_request_error")
+    return request
 
 
 def _foreign_sampling(body: dict):
     """Yield what a request asks for that no temperature of the policy gives, and why not."""
     if body.get("temperature") == 0:
-        yield "temperature 0", "is greedy"
-    if body.get("top_p") not in (None, 1):
-        yield "top_p", "cuts the distribution off"
-    if body.get("top_k") not in (None, -1, 0):
-        yield "top_k", "cuts the distribution off"
-    for name in ("logit_bias", "presence_penalty", "frequency_penalty"):
-        if body.get(name):
-            yield name, "changes the distribution"
-    if (body.get("response_format") or {}).get("type", "text") != "text":
-        yield "response_format", "allows only some tokens"
-    if body.get("tool_choice") not in (None, "auto", "none"):
-        yield "tool_choice", FORCED
-    if body.get("n") not in (None, 1):
-        yield "n", "asks for several answers, and a turn has one"
+        yield "temperature 0 is greedy"
+    for name, (neutral, why) in FOREIGN.items():
+        value = body.get(name)
+        if value not in (None, [], {}, *neutral):
+            yield f"{name} {why}"
+
+
+def _sampling(body: dict) -> dict:
+    """Return what the prompt's response has of its own: temperature, max_tokens."""
+    sampling, temperature = {}, body.get("temperature")
+    if temperature:  # 0 was refused, or the run's own is taken
+        low, high = TEMPERATURES
+        if not low <= float(temperature) <= high:
+            raise Refused(f"temperature must be from {low} to {high}, got {temperature}")
+        sampling["temperature"] = float(temperature)
+    for name in ("max_completion_tokens", "max_tokens"):
+        limit = body.get(name)
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise Refused(f"{name} must be a whole number above 0, got {limit!r:.80}")
+        if limit is not None:
+            sampling.setdefault("max_tokens", limit)
+    return sampling
 
 
 def _message(message: dict) -> dict:
@@ -111,20 +142,34 @@ def _call(call: dict) -> dict:
     return call | {"function": function}
 
 
-def heard(request: Request, text: str) -> Message:
+def heard(request: Request, response: str) -> Message:
     """Take a response apart as the program will see it."""
-    places = [text.find(stop) for stop in request.stop if stop in text]
-    message = read(text[: min(places, default=len(text))])
-    if request.tools or not message.calls:
-        return message
-    # Without tools in the request, what looks like a call is text.
-    return Message(text, text[message.at :], message.at)
+    text = _until_stop(request, response)
+    message = read(text)
+    if not request.tools and message.at < len(text) and (message.calls or message.error):
+        start = after_thought(text)  # without tools, what looks like a call is words
+        return Message(text.strip(), text[start:].strip(), start)
+    calls = [_typed(call, request.tools.get(call["name"])) for call in message.calls]
+    return replace(message, calls=tuple(calls))
 
 
-def completion(request: Request, message: Message, turn: int, truncated: bool, usage: dict) -> dict:
+def _until_stop(request: Request, response: str) -> str:
+    places = [response.find(stop) for stop in request.stop if stop in response]
+    return str(response)[: min(places, default=None)]
+
+
+def _typed(call: dict, tool: dict | None) -> dict:
+    """Turn the values of a call into what the tool's schema says, where all of them are texts."""
+    schema = (tool or {}).get("function", {}).get("parameters") or {}
+    return call | {"arguments": converted(call, schema.get("properties", {}))}
+
+
+def completion(request: Request, response: str, message: Message, turn: int, tokens: int) -> dict:
     """Return the answer to a request, as POST /v1/chat/completions gives it.
 
+    response: with `truncated`, if the response limit may have cut it; message: what was `heard`
     turn: number of the turn in the episode; ids of calls come from it, so replays have the same
+    tokens: of the response, for the usage
     """
     calls = [
         {
@@ -145,14 +190,16 @@ def completion(request: Request, message: Message, turn: int, truncated: bool, u
         said["content"] = message.content
     if calls:
         said["tool_calls"] = calls
-    reason = "length" if truncated else "tool_calls" if calls else "stop"
+    whole = _until_stop(request, response) != response or not getattr(response, "truncated", False)
+    reason = "tool_calls" if whole and calls else "stop" if whole else "length"
+    usage = dict(prompt_tokens=request.tokens, completion_tokens=tokens)
     return {
         "id": f"turn-{turn}",
         "object": "chat.completion",
         "created": 0,
         "model": POLICY,
         "choices": [{"index": 0, "message": said, "finish_reason": reason}],
-        "usage": usage,
+        "usage": usage | {"total_tokens": request.tokens + tokens},
     }
 
 

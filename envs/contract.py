@@ -48,6 +48,8 @@ def fault_of(error: BaseException, making: bool = False) -> Fault:
 
     making: whether the environment was being made, where a ValueError's line says everything
     """
+    if isinstance(error, Fault):  # an environment that knows its faults, as `envs.agent`
+        return error
     broken, unmade = isinstance(error, BrokenContract), making and isinstance(error, ValueError)
     line = f"{place_of(error) or _last_place(error)}{error!r}"
     trace = "".join(traceback.format_exception(error))

@@ -10,6 +10,8 @@ language model takes much longer than its overhead of a millisecond.
 
 import hashlib
 import json
+import math
+import os
 import queue
 import secrets
 import socket
@@ -23,55 +25,78 @@ from envs.completions import POLICY, Refused, Request, chunks, request_of
 
 ALIVE = 2.0  # seconds of silence after which a waiting client gets a blank
 CLOSED = 0.5  # seconds that the answer to a closed session takes, lest its program spins
+SILENT = 60.0  # seconds after which a client that neither asks nor reads loses its connection
+UPSTREAM = 600.0  # seconds that another endpoint may take for an answer
+KEPT = 16  # answered calls of a session that a retry may still ask for
+ENDED = ("this episode is over", 401, "invalid_api_key")
 
 
 class Call:
     """A request that waits for its answer."""
 
-    def __init__(self, request: Request):
-        self.request, self.answer, self.done = request, None, threading.Event()
+    def __init__(self, key: str, request: Request):
+        self.key, self.request = key, request
+        self.answer, self.done = None, threading.Event()
+
+    def give(self, answer: dict | None) -> None:
+        """Answer it. None: it will not be answered any more"""
+        self.answer = answer
+        self.done.set()
 
 
 class Session:
     """The calls of one episode. `events` brings them, and at last the program's end, in order.
 
-    check(request): raises Refused for what this run cannot answer
-    strict, upstream: see `Endpoint`
+    check(request): returns the tokens of its prompt, or raises Refused if it cannot be answered
+    strict, upstream: see `envs.agent.AgentEnv`
     """
 
-    def __init__(self, check=lambda request: None, strict: bool = True, upstream: str = ""):
+    def __init__(self, check=lambda request: 0, strict: bool = True, upstream: str = ""):
         self.check, self.strict, self.upstream = check, strict, upstream
         self.secret, self.events, self.closed = secrets.token_urlsafe(16), queue.Queue(), False
-        self.calls: dict[str, Call] = {}  # the newest of each body, for retries
+        self.paid: list[float] = []  # rewards, which threads of the program append
+        self.calls: list[Call] = []  # those that wait, and the last ones, for retries
         self.lock = threading.Lock()
 
     def call(self, body: bytes, retry: bool) -> Call:
         """Return the Call of a request: a new one, or the one that is asked for again."""
         key = hashlib.sha256(body).hexdigest()
         with self.lock:
-            if retry and key in self.calls:  # a program may also repeat itself on purpose
-                return self.calls[key]
+            if self.closed:
+                raise Refused(*ENDED)
+            same = [call for call in self.calls if call.key == key]
+            if retry and same:  # without it, a program repeats itself on purpose
+                return same[-1]
             request = request_of(json.loads(body), self.strict)
-            self.check(request)
-            self.calls[key] = call = Call(request)
-            self.events.put(call)
-        return call
+            request.tokens = self.check(request)
+            old = [call for call in self.calls[:-KEPT] if not call.done.is_set()]
+            self.calls = [*old, *self.calls[-KEPT:], Call(key, request)]
+            self.events.put(self.calls[-1])
+            return self.calls[-1]
+
+    def collected(self) -> float:
+        """Return what the program has paid since the last call."""
+        return math.fsum(self.paid.pop(0) for _ in range(len(self.paid)))
 
     def close(self) -> None:
         """Refuse what is asked from now on, and let go of who waits."""
-        self.closed = True
         with self.lock:
-            for call in self.calls.values():
-                call.done.set()
+            self.closed = True
+            for call in self.calls:
+                if not call.done.is_set():
+                    call.give(None)
 
 
 class Endpoint:
-    """The server of this process. `open` begins a session, and `close` ends it."""
+    """A server. `open` begins a session, and `close` ends it. port: 0 chooses a free one
 
-    def __init__(self):
+    session_of(secret): returns the session of an API key, or None; default: among the open ones
+    """
+
+    def __init__(self, port: int = 0, session_of=None):
         self.sessions: dict[str, Session] = {}
-        self.server = _Server(("127.0.0.1", 0), _Handler)
-        self.server.sessions = self.sessions
+        self.server = _Server(("127.0.0.1", port), _Handler)
+        self.server.session_of = session_of or self.sessions.get
         self.base_url = f"http://127.0.0.1:{self.server.server_port}/v1"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -105,6 +130,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    timeout = SILENT
 
     def log_message(self, *args) -> None:
         """Say nothing: the run's terminal is for the run."""
@@ -121,26 +147,39 @@ class _Handler(BaseHTTPRequestHandler):
             session = self._session()
             if self.path.rstrip("/") != "/v1/chat/completions":
                 raise Refused(f"there is no {self.path}", 404, "not_found")
-            asked = json.loads(body)
-            if asked.get("model") != POLICY:
-                return self._forward(session, body, asked.get("model"))
-            retry = int(self.headers.get("x-stainless-retry-count") or 0) > 0
-            self._answer(session, session.call(body, retry))
+            call = self._call(session, body)
         except Refused as refused:
-            self._refuse(refused)
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            said = f"the request cannot be read: {error!r}"
-            self._refuse(Refused(said, code="invalid_request_error"))
+            return self._refuse(refused)
+        if call is None:
+            return self._forward(session, body)
+        self._answer(call)
 
     def _session(self) -> Session:
         secret = (self.headers.get("Authorization") or "").removeprefix("Bearer ").strip()
-        session = self.server.sessions.get(secret)
+        session = self.server.session_of(secret)
         if session is None or session.closed:
             time.sleep(CLOSED)
             raise Refused("this episode is over, or the key is wrong", 401, "invalid_api_key")
         return session
 
-    def _answer(self, session: Session, call: Call) -> None:
+    def _call(self, session: Session, body: bytes) -> Call | None:
+        """Return the call of a request; None: it is for another model."""
+        try:
+            model = json.loads(body).get("model")
+            if model != POLICY and session.upstream:
+                return None
+            if model != POLICY:
+                said = f"the model {model!r} is not served here: {POLICY!r} is, and --upstream URL"
+                raise Refused(f"{said} names an endpoint for others", 404, "model_not_found")
+            retry = int(self.headers.get("x-stainless-retry-count") or 0) > 0
+            return session.call(body, retry)
+        except Refused:
+            raise
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            said = f"the request cannot be read: {error!r}"
+            raise Refused(said, code="invalid_request_error") from error
+
+    def _answer(self, call: Call) -> None:
         """Wait for the answer, and send it. Blanks keep a client from timing out meanwhile."""
         stream, begun = call.request.stream, False
         while not call.done.wait(ALIVE):
@@ -152,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
             if begun:  # too late for a status: the client sees that the connection breaks
                 self.close_connection = True
                 return self.connection.shutdown(socket.SHUT_RDWR)
-            raise Refused("this episode is over", 401, "invalid_api_key")
+            return self._refuse(Refused(*ENDED))
         if stream and not begun:
             self._begin(stream)
         if stream:
@@ -166,20 +205,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._chunk(body)
         self._chunk(b"")
 
-    def _forward(self, session: Session, body: bytes, model) -> None:
+    def _forward(self, session: Session, body: bytes) -> None:
         """Ask the upstream endpoint, whose answers are never samples."""
-        if not session.upstream:
-            said = f"the model {model!r} is not served here: {POLICY!r} is, and --upstream URL"
-            raise Refused(f"{said} names an endpoint for others", 404, "model_not_found")
         headers = {"Content-Type": "application/json"}
+        if key := os.environ.get("UPSTREAM_API_KEY"):
+            headers["Authorization"] = f"Bearer {key}"
         url = f"{session.upstream.rstrip('/')}/chat/completions"
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+            asked = urllib.request.Request(url, body, headers)
+            with urllib.request.urlopen(asked, timeout=UPSTREAM) as answer:
                 self._send(answer.status, answer.read(), answer.headers["Content-Type"])
         except urllib.error.HTTPError as error:
             self._send(error.code, error.read(), error.headers["Content-Type"])
         except OSError as error:
-            raise Refused(f"--upstream {session.upstream}: {error}", 502, "upstream") from error
+            said = f"--upstream {session.upstream}: {error}"
+            self._refuse(Refused(said, 502, "upstream"))
 
     def _refuse(self, refused: Refused) -> None:
         kind = "invalid_request_error" if refused.status < 500 else "server_error"

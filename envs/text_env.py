@@ -23,6 +23,17 @@ THINK_ACT = """What will you do next? Please respond in the following format:
     ACTION: One valid action from the allowed set."""
 
 
+class Said(str):
+    """The text of a response. truncated: whether the response limit has cut it off"""
+
+    truncated = False
+
+    def __new__(cls, text: str, truncated: bool = False):
+        said = super().__new__(cls, text)
+        said.truncated = truncated
+        return said
+
+
 @dataclass(frozen=True)
 class Observation:
     """What the agent may know before a turn."""
@@ -36,6 +47,7 @@ class Observation:
     messages: tuple[dict, ...] = ()
     template: dict = field(default_factory=dict)  # arguments of the chat template: tools, ...
     sampling: dict = field(default_factory=dict)  # temperature, max_tokens, if not the run's
+    replayable: bool = True  # whether equal seeds and equal responses lead here again
 
 
 @dataclass(frozen=True)
@@ -194,4 +206,5 @@ def _observation(env: gymnasium.Env, method: str, text: str, info: dict) -> Obse
     contract.check_messages(env, method, info)
     said = [info[key] for key in keys]
     options = {key: dict(info.get(key, {})) for key in ("template", "sampling")}
+    options |= dict(replayable=bool(info.get("replayable", True)))
     return Observation(text, *said, messages=tuple(info.get("messages", ())), **options)

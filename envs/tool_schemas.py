@@ -80,6 +80,12 @@ def arguments_of(call: dict, schema: dict) -> dict:
     return arguments
 
 
+def converted(call: dict, known: dict[str, dict]) -> dict:
+    """Return the arguments of a call, unchecked, with the types that the schemas `known` say."""
+    raw = call.get("raw", False)
+    return {name: _converted(x, known.get(name, {}), raw) for name, x in call["arguments"].items()}
+
+
 def fits(value, schema: dict) -> bool:
     """Return whether a JSON value is what a schema of get_json_schema's asks for."""
     if value is None and schema.get("nullable"):

@@ -38,7 +38,8 @@ def make_render(args, tokenizer, memory) -> "Renderer":
     render = Renderer(tokenizer, args.prompt_limit)
     if not args.resume:
         chat = Chat.of(memory.messages())
-        check_template(render.write, chat, thoughts=args.history_thinking == "keep")
+        keeps = args.history_thinking == "keep" and args.memory != "verbatim"  # else it cannot tell
+        check_template(render.write, chat, thoughts=keeps)
         render(chat, whole=True)
     return render
 

@@ -2,12 +2,12 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from envs.actions import split
 from envs.contract import EnvError
-from envs.text_env import Observation, Step
+from envs.text_env import Observation, Said, Step
 
 ELSEWHERE = "its responses, played again, led elsewhere: it is not deterministic"
 CHANGED = "the environment now shows something else than when it was saved"
@@ -27,17 +27,20 @@ class Place:
     failures, fault: number of faults in a row, without a turn among them; the line of the last one
     """
 
-    def __init__(self, seeds: Iterable[int], episode: int, responses: list[str], shown: str = ""):
+    def __init__(self, seeds: Iterable[int], episode: int, responses: list[str], shown: str = "",
+                 truncated: Sequence[bool] = ()):  # fmt: skip
         shared = iter(seeds) is seeds  # looking ahead would take the seed from the others
         self.ahead = iter(()) if shared else itertools.islice(seeds, episode + 1, None)
         self.seeds = itertools.islice(seeds, episode, None)
         self.failures, self.fault = 0, ""
-        self.begin(episode, responses, ended=None)
+        said = map(Said, responses, truncated or [False] * len(responses))
+        self.begin(episode, said, ended=None)
         self.shown = shown
 
-    def begin(self, episode: int, responses: list[str], ended: Step | EnvError | None) -> None:
+    def begin(self, episode: int, responses: Iterable[Said], ended: Step | EnvError | None) -> None:
         self.seed, self.following = next(self.seeds, None), next(self.ahead, None)
-        self.episode, self.responses, self.taken = episode, list(responses), len(responses)
+        self.episode, self.responses = episode, list(responses)
+        self.taken = len(self.responses)
         self.seen, self.first, self.steps, self.observation = None, None, [], None
         self.ended, self.shown = ended, ""
 
@@ -46,9 +49,14 @@ class Place:
         return self.taken < len(self.responses)
 
     def state(self) -> dict:
-        """Return what `VecEnv.resume` needs, as JSON."""
+        """Return what `VecEnv.resume` needs, as JSON. An episode that cannot be played again is
+        left: the next one will begin."""
+        if self.observation and not self.observation.replayable:
+            return dict(episode=self.episode + bool(self.responses), responses=[])
         shown = digest(self.observation.text) if self.observation else ""
-        return dict(episode=self.episode, responses=list(self.responses), shown=shown)
+        truncated = [response.truncated for response in self.responses]
+        said = dict(responses=list(map(str, self.responses)), truncated=truncated)
+        return dict(episode=self.episode, shown=shown, **said)
 
     def record(self, answer: Observation | Step) -> str:
         """Note what a reset or a step brought; returns what is wrong with it, if anything."""

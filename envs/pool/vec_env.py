@@ -20,7 +20,7 @@ from envs.foreign import tell_time_limit
 from envs.pool.faults import FALSE_STARTS, FIRST_STARTS, MAX_FAULTS, TRIES, FaultRate, pause
 from envs.pool.homes import LOST, make_home
 from envs.pool.place import CHANGED, Place
-from envs.text_env import Observation, Step
+from envs.text_env import Observation, Said, Step
 
 GATHER = 0.05  # seconds after an answer for which `poll` waits for more
 TELL = 5.0  # seconds between two lines about the progress of a replay
@@ -110,15 +110,15 @@ class VecEnv:
         assert not self.busy and not self.results, BUSY
         return [place.state() for place in self.places]
 
-    def send(self, i: int, response: str) -> None:
-        """Let environment i take a turn; `poll` returns its Step.
+    def send(self, i: int, response: str, truncated: bool = False) -> None:
+        """Let environment i take a turn; `poll` returns its Step. truncated: see `Said`
 
         A Step with `done` and without `first` used up the seeds: nothing may be sent after it.
         """
         assert self.places[i].seed is not None, f"environment {i} has no episode to play"
         busy = f"environment {i} is still busy with a turn"
         assert i not in self.busy | self.results.keys(), busy
-        self.places[i].responses.append(response)
+        self.places[i].responses.append(Said(response, truncated))
         self._proceed(i)
 
     def poll(self, wait: bool = True) -> list[tuple[int, Step]]:
