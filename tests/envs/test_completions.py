@@ -9,8 +9,8 @@ from envs.text_env import Said
 
 ASKED = [{"role": "user", "content": "hello"}]
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
-TOOL = {"type": "function", "function": {"name": "add", "parameters": {
-    "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}}}  # fmt: skip
+TYPES = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
+TOOL = {"type": "function", "function": {"name": "add", "parameters": TYPES}}
 
 
 def request(strict=True, **options):

@@ -1,0 +1,219 @@
+"""Whole runs on agent programs: what is trained is what was asked and sampled, each response at its
+own temperature, and a run that was interrupted goes on."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from real_runs import CLOCK, launch, load_checkpoint, wait_for
+from transformers import AutoTokenizer
+
+import main
+from arguments import TINY, get_args
+from memory.chat import Renderer
+from ppo.engines.contract import Engine
+from ppo.run.saved import checkpoints
+from storage.rollout import RolloutStorage
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests" / "envs"))  # agents.py
+SMALL = """--n-env 4 --e-len 2 --num-updates 3 --minibatch 4 --ppo-epoch 2 --w-epoch 1 --w-iter 1
+--w-fraction 1 --lr 0.01 --critic-lr 0.01 --response-limit 6 --prompt-limit 4096 --save-interval 1
+--eval-interval 3 --eval-episodes 4 --skip-first-eval --critic-layers 1 --log-envs 4"""
+
+
+def train(run: Path, program: str, flags: str) -> list[dict]:
+    """Train on a program of agents.py; returns the records of the updates."""
+    words = [*SMALL.split(), "--env-name", f"agent:agents:{program}", "--run-dir", str(run)]
+    assert main.main(get_args([*words, *flags.split()])) == 0
+    return records(run, "metrics.jsonl")
+
+
+def records(run: Path, name: str) -> list[dict]:
+    return [json.loads(line) for line in (run / name).read_text().splitlines()]
+
+
+def outcome(run: Path, without=CLOCK) -> dict:
+    """All that a run computed, without what a clock said."""
+    logs = {}
+    for name in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl", "trajectories.jsonl"):
+        known = records(run, name)
+        logs[name] = [{k: v for k, v in r.items() if not k.startswith(without)} for r in known]
+    return logs | {"weights": (run / "model" / "model.safetensors").read_bytes()}
+
+
+# ---- what is trained ----------------------------------------------------------------------------
+
+ENGINES = [
+    "transformers",
+    pytest.param("vllm", marks=pytest.mark.skipif(not find_spec("vllm"), reason="no vLLM")),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_response_is_trained_at_its_own_temperature(engine, model_dir, tmp_path, monkeypatch):
+    model = model_dir if engine == "transformers" else str(TINY)
+    batches, collect = [], main.collect
+
+    def collected(envs, memories, engine, render, rollouts, *others):
+        collect(envs, memories, engine, render, rollouts, *others)
+        batches.append((rollouts.responses, rollouts.steps))
+
+    monkeypatch.setattr(main, "collect", collected)
+    flags = f"--model {model} --engine {engine} --temperature 0.8 --eval-interval 0"
+    lines = train(tmp_path / "run", "tempered", flags)
+    for line in lines:
+        # the policy that is trained gives what was sampled the probability that it was sampled with
+        assert line["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-6)
+        assert line["engine/logp_gap_mean"] < 1e-5
+    assert lines[0]["kl/ref"] == 0.0 and lines[-1]["kl/ref"] != 0.0  # the reference's temperature
+    asked = {}
+    for responses, steps in batches[1:4]:
+        for row, done in zip(responses, steps, strict=True):
+            for response, step in zip(row, done, strict=True):
+                asked[step.seed, step.number] = response.temperature
+                # turn k asks for at most 4 + k tokens, and the run allows 6
+                assert len(response.ids) <= min(6, 3 + step.number)
+    assert {0.5, 1.5, 0.8} == set(asked.values())
+    for (seed, number), temperature in asked.items():
+        assert temperature == (0.5, 1.5, 0.8)[(seed // 2 + number - 1) % 3]
+
+
+def test_what_is_trained_is_what_was_sent_and_sampled(model_dir, tmp_path, monkeypatch):
+    sampled, trained = [], []
+    answer, score = Engine.response, RolloutStorage.score
+
+    def answered(engine, prompt, ids, logps):
+        sampled.append((tuple(prompt.ids), tuple(ids)))
+        return answer(engine, prompt, ids, logps)
+
+    def scored(rollouts, *given):
+        score(rollouts, *given)
+        pairs = zip(rollouts.prompt_ids, rollouts.response_ids, strict=True)
+        trained.extend((tuple(prompt), tuple(ids)) for prompt, ids in pairs)
+
+    monkeypatch.setattr(Engine, "response", answered)
+    monkeypatch.setattr(RolloutStorage, "score", scored)
+    flags = f"--model {model_dir} --engine transformers --w-epoch 0 --eval-interval 0"
+    train(tmp_path / "run", "echo", flags)
+    assert sorted(trained) == sorted(sampled) and len(trained) == 3 * 8
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    turns = records(tmp_path / "run", "trajectories.jsonl")
+    seed = turns[0]["seed"]
+    # the template of the tests, applied by hand to what the program sends first
+    first = f"user: seed {seed} turn 0 said \nassistant: "
+    assert turns[0]["prompt"] == first
+    assert tuple(tokenizer(first, add_special_tokens=False)["input_ids"]) in dict(trained)
+
+
+def test_prompts_are_the_templates_own_rendering_with_tools():
+    """With the embedded model that knows tools."""
+    from envs import make_env
+    from envs.text_env import act, begin
+    from memory.verbatim import VerbatimMemory
+
+    model = str(ROOT / "models" / "tiny-calculator")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    render, memory = Renderer(tokenizer, 4096), VerbatimMemory(1)
+    env = make_env("agent:agents:with_tools", tokenizer=model, prompt_limit=4096)
+    memory.reset(begin(env, 0))
+    said = 'So.\n<tool_call>\n{"name": "add", "arguments": {"b": 2, "a": 1}}\n</tool_call>'
+    memory.update(act(env, said))
+    schema = {"name": "add", "description": "Adds.", "parameters": {"type": "object",
+              "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}}  # fmt: skip
+    call = {"type": "function", "function": {"name": "add", "arguments": {"b": 2, "a": 1}}}
+    messages = [
+        {"role": "system", "content": "You add."},
+        {"role": "user", "content": "1 + 2?"},
+        {"role": "assistant", "content": "So.", "tool_calls": [call]},
+        {"role": "tool", "content": "3"},
+    ]
+    tools = [{"type": "function", "function": schema}]
+    ours = tokenizer.apply_chat_template(
+        messages, tools=tools, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    prompt = render(memory.messages())
+    assert prompt.ids == ours
+    assert f"{said}<|im_end|>" in tokenizer.decode(ours)  # as it was sampled
+    env.close()
+
+
+# ---- a run that is interrupted ------------------------------------------------------------------
+
+
+def test_a_killed_run_goes_on_in_mid_episode(model_dir, tmp_path):
+    run = tmp_path / "run"
+    train(run, "tempered", f"--model {model_dir} --engine transformers")
+    whole = outcome(run)
+    for path in checkpoints(run):
+        if path.name > "update-000001":
+            shutil.rmtree(path)
+    shutil.rmtree(run / "model")
+    state = load_checkpoint(run)
+    # 2 turns of warm-up and 2 of an update: 1 turn of the second episode of 3 is played
+    assert [len(env["responses"]) for env in state["envs"]] == [1] * 4
+    assert all(env["truncated"] in ([True], [False]) for env in state["envs"])
+    assert main.main(get_args(["--resume", str(run)])) == 0
+    assert outcome(run) == whole
+
+
+@pytest.mark.parametrize("program", ["echo", "moody"])
+def test_sigterm_in_mid_request(program, model_dir, tmp_path):
+    shutil.copy(ROOT / "tests" / "envs" / "agents.py", tmp_path / "my_agents.py")
+    run, words = tmp_path / "run", f"--env-name agent:my_agents:{program} --model {model_dir}"
+    words += " --engine transformers --num-updates 1000 --eval-interval 0 --max-episode-steps 50"
+    process = launch(tmp_path, *SMALL.split(), *words.split(), "--run-dir", str(run))
+    wait_for(process, "update    2/1000")
+    os.kill(process.pid, signal.SIGTERM)
+    said = process.communicate(timeout=100)[0]
+    assert process.returncode == 128 + signal.SIGTERM and "SIGTERM: saved; go on" in said
+    state = load_checkpoint(run)
+    updates = state["update"]
+    go_on = ["--resume", str(run), "--num-updates", str(updates + 2), "--override"]
+    said = launch(tmp_path, *go_on).communicate(timeout=100)[0]
+    assert not (run / "faults.jsonl").exists(), said
+    later = [turn for turn in records(run, "trajectories.jsonl") if turn["update"] > updates]
+    assert len(later) == 2 * 8
+    for n, place in enumerate(state["envs"]):
+        first = next(turn for turn in later if turn["env"] == n)
+        # the episodes of echo go on with their next turn; those of moody are left for the next ones
+        assert first["episode"] == place["episode"] > 0 or program == "echo"
+        assert first["step"] == len(place["responses"]) + 1
+        assert program == "echo" or not place["responses"]
+
+
+def test_a_request_that_waits_during_an_update_is_answered_by_the_new_policy(model_dir, tmp_path):
+    """Turn 3 of an episode is asked for at the end of a batch; the response belongs to the next."""
+    run = tmp_path / "run"
+    train(run, "echo", f"--model {model_dir} --engine transformers --w-epoch 0")
+    turns = records(run, "trajectories.jsonl")
+    asked = [turn for turn in turns if turn["env"] == 0]
+    # an episode has 3 turns and a batch 2: the third one comes with the second update
+    assert [(turn["update"], turn["step"]) for turn in asked] == [
+        (1, 1), (1, 2), (2, 3), (2, 1), (3, 2), (3, 3)]  # fmt: skip
+    # it shows what was said before the update, once
+    assert asked[0]["response"] in asked[2]["prompt"] and not (run / "faults.jsonl").exists()
+    for line in records(run, "metrics.jsonl"):  # and the policy that is trained has said it
+        assert line["engine/logp_gap_mean"] < 1e-5
+
+
+def test_two_ranks_make_the_run_of_one(model_dir, tmp_path):
+    shutil.copy(ROOT / "tests" / "envs" / "agents.py", tmp_path / "my_agents.py")
+    flags = [*SMALL.split(), "--model", model_dir, "--engine", "transformers", "--num-updates", "2"]
+    flags += ["--env-name", "agent:my_agents:tempered", "--eval-interval", "2"]
+    runs = [tmp_path / "alone", tmp_path / "ranks"]
+    for ranks, run in zip((0, 2), runs, strict=True):
+        process = launch(tmp_path, *flags, "--run-dir", str(run), ranks=ranks)
+        said = process.communicate(timeout=300)[0]
+        assert process.returncode == 0, said
+    alone, together = (records(run, "metrics.jsonl") for run in runs)
+    for one, two in zip(alone, together, strict=True):
+        for name in ("rollout/reward", "kl/ref", "ppo/value_loss", "ppo/ratio_first_minibatch"):
+            assert one[name] == pytest.approx(two[name], rel=1e-3, abs=1e-5), name
+    spoken = [[t["response"] for t in records(run, "trajectories.jsonl")][:8] for run in runs]
+    assert spoken[0] == spoken[1]
