@@ -45,8 +45,8 @@ gymnasium.register("Wrapped-v0", lambda: Outer(Good()))
 
 def speaks(said: str) -> str:
     """An environment that reads responses by itself, and what its info says beside the texts."""
-    info = f"dict(system='s', instruction='', kept='A', {said})"
-    return f"{attribute('speaks_messages = True')}\n{reset(f"'A', {info}")}"
+    answer = f"'A', dict(system='s', instruction='', kept='A', {said})"
+    return attribute("speaks_messages = True") + "\n" + reset(answer)
 
 
 RETURNS = "it must return (observation, reward, terminated, truncated, info)"
