@@ -1,9 +1,10 @@
 """A user has a number in mind, and answers in words until the agent has guessed it.
 
 Seven guesses are enough for whoever guesses near the middle of what is still possible, and too few
-for whoever tries one number after the other.
+for whoever tries one number after the other. The user pays for each guess by what it rules out.
 """
 
+import math
 import re
 
 from envs.dialogue import Dialogue
@@ -18,7 +19,11 @@ LEFT = " Guesses left: {}."
 
 
 class Guess(Dialogue):
-    """dialogue-guess: the last number in the agent's message is its guess."""
+    """dialogue-guess: the last number in the agent's message is its guess.
+
+    Where a guess leaves m of n possible numbers, it pays log((n + 1) / (m + 1)) / log(51). So a
+    dialogue in which the number is found (m = 0) pays 1 in all, however that was done.
+    """
 
     family = "guess"
     system = f"A user has a number from 1 to {LARGEST} in mind. Find out which one."
@@ -35,19 +40,28 @@ class Guess(Dialogue):
         left = LEFT.format(self.max_turns - self.turns)
         if not named:
             return "Please name a number." + left, 0.0, False
-        guess = int(named[-1])
+        guess, before = int(named[-1]), self.possible()
         self.guesses += 1
         self.wasted += not self.above < guess < self.below
         if guess == self.number:
-            return f"Yes, it is {guess}!", 1.0, True
+            return f"Yes, it is {guess}!", _share(before, 0), True
         small = guess < self.number
         if small:
             self.above = max(self.above, guess)
         else:
             self.below = min(self.below, guess)
         answer = ANSWERS[small][self.np_random.integers(2)].format(guess)
-        return answer + left, 0.0, False
+        return answer + left, _share(before, self.possible()), False
+
+    def possible(self) -> int:
+        """Return how many numbers the answers have left."""
+        return self.below - self.above - 1
 
     def episode_metrics(self) -> dict[str, float]:
         """wasted_guesses: share of the guesses that earlier answers had ruled out already"""
         return {"wasted_guesses": self.wasted / max(1, self.guesses)}
+
+
+def _share(before: int, after: int) -> float:
+    """Return which share of the whole search took the possible numbers from `before` to `after`."""
+    return math.log((before + 1) / (after + 1)) / math.log(LARGEST + 1)

@@ -32,13 +32,14 @@ def test_by_default_a_prompt_shows_the_whole_dialogue():
 def test_the_middle_finds_every_number_in_six_guesses():
     # six guesses that halve tell 2^6 - 1 = 63 >= 50 numbers apart
     for number in range(1, LARGEST + 1):
-        env, turns, over = begun(number), 0, False
+        env, turns, over, total = begun(number), 0, False, 0.0
         while not over:
             middle = (env.above + env.below) // 2
             text, reward, over, truncated, info = env.step(f"Is it {middle}?")
-            turns += 1
+            turns, total = turns + 1, total + reward
             assert not truncated
-        assert turns <= 6 and reward == 1.0 and info["success"]
+        assert turns <= 6 and reward > 0 and info["success"]
+        assert total == pytest.approx(1.0)
         assert info["metrics"] == {"wasted_guesses": 0.0}
         assert text == f"Yes, it is {number}!"
 
@@ -83,8 +84,18 @@ def test_the_user_says_how_many_guesses_are_left():
 )
 def test_what_counts_as_a_guess(said, answer):
     text, reward, over, _, info = begun(20).step(said)
-    assert text.startswith(answer) and reward == 0.0 and not over
+    assert text.startswith(answer) and not over
+    assert (reward > 0) == (answer == "17")
     assert info["valid"] and not info["success"]
+
+
+def test_a_guess_pays_for_what_it_rules_out():
+    # 26 leaves the numbers 1 to 25 of 50: log(51 / 26) / log(51) = .6737 / 3.9318 = .1714
+    # 12 then leaves 13 to 25: log(26 / 14) / log(51) = .6190 / 3.9318 = .1574; again, nothing
+    # 20 is right: log(14 / 1) / log(51) = 2.6391 / 3.9318 = .6712; the sum is 1
+    env = begun(20)
+    rewards = [env.step(str(guess))[1] for guess in (26, 12, 12, 20)]
+    assert rewards == pytest.approx([0.1714, 0.1574, 0.0, 0.6712], abs=1e-4)
 
 
 def test_guesses_that_are_ruled_out_are_counted():
