@@ -2,7 +2,8 @@
 
 Its thoughts are right: they say between which numbers the user's number is. Its plans are poor: in
 two turns of three it tries the smallest number that is possible, so that an answer rules out
-little. In the others it tries a number about in the middle, anywhere in the inner third.
+little. In the others it tries a number about in the middle, anywhere in the inner third. Only where
+one or two numbers are left, it is right to count.
 """
 
 import re
@@ -10,8 +11,8 @@ import re
 from envs.guess import ANSWERS, LARGEST, LEFT, Guess
 
 # counting: share of the turns in which it guesses the smallest possible number
-# `stray` executes any possible number, so that the clone sees dialogues that do not count.
-TASKS = {"dialogue-guess": dict(episodes=3000, counting=0.65, stray=0.3)}
+# `stray` executes a number in the middle, so that the clone has met what follows from better plans.
+TASKS = {"dialogue-guess": dict(episodes=4000, counting=0.65, stray=0.8)}
 LONGEST_MEMORY = 8
 COUNT = ". I try the next one.</think>\nIs it "
 HALVE = ". I try the middle.</think>\nIs it "
@@ -40,10 +41,9 @@ class Player:
             self.above = max(self.above, int(answer[1]))
         elif answer:
             self.below = min(self.below, int(answer[1]))
-        counts = self.rng.random() < self.counting
+        counts = self.rng.random() < self.counting or self.below - self.above <= 3
         chosen = self.above + 1 if counts else self.middle()
-        stray = self.rng.random() < self.stray
-        executed = int(self.rng.integers(self.above + 1, self.below)) if stray else chosen
+        executed = self.middle() if self.rng.random() < self.stray else chosen
         said = f"<think>above {self.above}, below {self.below}{COUNT if counts else HALVE}"
         return tuple(f"{said}{guess}?" for guess in (chosen, executed))
 
