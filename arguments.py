@@ -62,8 +62,8 @@ EMBEDDED_FAMILIES = {
         eval_interval=30, eval_episodes=64,
     ),
     "guess": dict(
-        model=str(MODELS / "tiny-guess"), num_updates=50, minibatch=64, lr=1.5e-4, critic_lr=5e-4,
-        lr_schedule="linear", kl_coef=0.01, w_epoch=8, response_limit=16, eval_interval=25,
+        model=str(MODELS / "tiny-guess"), num_updates=60, minibatch=64, lr=1.5e-4, critic_lr=5e-4,
+        lr_schedule="linear", kl_coef=0.01, w_epoch=8, response_limit=16, eval_interval=30,
     ),
 }  # fmt: skip
 

@@ -21,8 +21,9 @@ LEFT = " Guesses left: {}."
 class Guess(Dialogue):
     """dialogue-guess: the last number in the agent's message is its guess.
 
-    Where a guess leaves m of n possible numbers, it pays log((n + 1) / (m + 1)) / log(51). So a
-    dialogue in which the number is found (m = 0) pays 1 in all, however that was done.
+    Finding the number pays 1. Besides, a guess that leaves m of n possible numbers pays
+    log((n + 1) / (m + 1)) / log(51), and m is 0 where it is right. So a dialogue in which the
+    number is found pays 2 in all, however that was done.
     """
 
     family = "guess"
@@ -44,7 +45,7 @@ class Guess(Dialogue):
         self.guesses += 1
         self.wasted += not self.above < guess < self.below
         if guess == self.number:
-            return f"Yes, it is {guess}!", _share(before, 0), True
+            return f"Yes, it is {guess}!", 1.0 + _share(before, 0), True
         small = guess < self.number
         if small:
             self.above = max(self.above, guess)

@@ -2,8 +2,7 @@
 
 Its thoughts are right: they say between which numbers the user's number is. Its plans are poor: in
 two turns of three it tries the smallest number that is possible, so that an answer rules out
-little. In the others it tries a number about in the middle, anywhere in the inner third. Only where
-one or two numbers are left, it is right to count.
+little. In the others it tries a number about in the middle, anywhere in the inner third.
 """
 
 import re
@@ -41,13 +40,16 @@ class Player:
             self.above = max(self.above, int(answer[1]))
         elif answer:
             self.below = min(self.below, int(answer[1]))
-        counts = self.rng.random() < self.counting or self.below - self.above <= 3
+        counts = self.rng.random() < self.counting
         chosen = self.above + 1 if counts else self.middle()
         executed = self.middle() if self.rng.random() < self.stray else chosen
         said = f"<think>above {self.above}, below {self.below}{COUNT if counts else HALVE}"
         return tuple(f"{said}{guess}?" for guess in (chosen, executed))
 
     def middle(self) -> int:
-        """Return any number of the inner third of what is possible."""
-        margin = (self.below - self.above - 1) // 3
+        """Return any number of the inner third of what is possible; of two numbers, the first."""
+        possible = self.below - self.above - 1
+        if possible <= 2:
+            return self.above + 1
+        margin = possible // 3
         return int(self.rng.integers(self.above + 1 + margin, self.below - margin))

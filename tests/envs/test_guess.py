@@ -38,8 +38,8 @@ def test_the_middle_finds_every_number_in_six_guesses():
             text, reward, over, truncated, info = env.step(f"Is it {middle}?")
             turns, total = turns + 1, total + reward
             assert not truncated
-        assert turns <= 6 and reward > 0 and info["success"]
-        assert total == pytest.approx(1.0)
+        assert turns <= 6 and reward > 1 and info["success"]
+        assert total == pytest.approx(2.0)
         assert info["metrics"] == {"wasted_guesses": 0.0}
         assert text == f"Yes, it is {number}!"
 
@@ -92,10 +92,10 @@ def test_what_counts_as_a_guess(said, answer):
 def test_a_guess_pays_for_what_it_rules_out():
     # 26 leaves the numbers 1 to 25 of 50: log(51 / 26) / log(51) = .6737 / 3.9318 = .1714
     # 12 then leaves 13 to 25: log(26 / 14) / log(51) = .6190 / 3.9318 = .1574; again, nothing
-    # 20 is right: log(14 / 1) / log(51) = 2.6391 / 3.9318 = .6712; the sum is 1
+    # 20 is right: 1 + log(14 / 1) / log(51) = 1 + 2.6391 / 3.9318 = 1.6712; the sum is 2
     env = begun(20)
     rewards = [env.step(str(guess))[1] for guess in (26, 12, 12, 20)]
-    assert rewards == pytest.approx([0.1714, 0.1574, 0.0, 0.6712], abs=1e-4)
+    assert rewards == pytest.approx([0.1714, 0.1574, 0.0, 1.6712], abs=1e-4)
 
 
 def test_guesses_that_are_ruled_out_are_counted():
