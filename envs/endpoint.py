@@ -38,8 +38,8 @@ class Call:
         self.key, self.request = key, request
         self.answer, self.done = None, threading.Event()
 
-    def give(self, answer: dict | None) -> None:
-        """Answer it. None: it will not be answered any more"""
+    def give(self, answer: dict | Refused) -> None:
+        """Answer it, or say why it will not be answered."""
         self.answer = answer
         self.done.set()
 
@@ -84,7 +84,7 @@ class Session:
             self.closed = True
             for call in self.calls:
                 if not call.done.is_set():
-                    call.give(None)
+                    call.give(Refused(*ENDED))
 
 
 class Endpoint:
@@ -187,11 +187,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._begin(stream)
                 begun = True
             self._chunk(b": wait\n\n" if stream else b" ")
-        if call.answer is None:
+        if isinstance(call.answer, Refused):
             if begun:  # too late for a status: the client sees that the connection breaks
                 self.close_connection = True
                 return self.connection.shutdown(socket.SHUT_RDWR)
-            return self._refuse(Refused(*ENDED))
+            return self._refuse(call.answer)
         if stream and not begun:
             self._begin(stream)
         if stream:

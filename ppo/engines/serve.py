@@ -1,0 +1,117 @@
+"""Serve the model of a run as agents saw it in training, behind OpenAI's chat completions.
+
+    python -m ppo.engines.serve runs/RUN --port 8000
+    python -m ppo.engines.serve runs/RUN --initial      # the model that the run began with
+
+It is the endpoint of `envs.endpoint`, so an agent can be tried by hand before and after training.
+What it refuses in training it refuses here. The model's name is "policy", and any key will do.
+Requests that wait at the same time are answered as a batch.
+"""
+
+import argparse
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+from queue import Empty
+
+import torch
+
+from envs.completions import Refused, completion, heard
+from envs.endpoint import Call, Endpoint, Session
+from envs.text_env import Said
+from memory.chat import Renderer
+from memory.messages import Chat
+from ppo.engines.contract import Engine, make_engine
+from ppo.model.actor_critic import make_models
+
+SLOTS = 32  # responses that are sampled at the same time
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until Ctrl-C. Returns the exit code; a mistake is told in one line."""
+    parser = argparse.ArgumentParser(prog="serve", description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path, help="a run's directory")
+    parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
+    parser.add_argument("--initial", action="store_true", help="serve what the run began with")
+    parser.add_argument("--engine", help="default: as the run had it")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sampling noise")
+    given = parser.parse_args(argv)
+    try:
+        args = args_of(given.run, given.initial, given.engine)
+        session = Session(strict=args.endpoint_sampling == "refuse", upstream=args.upstream or "")
+        endpoint = open_endpoint(given.port, session)
+        engine, render = make_policy(args)
+    except ValueError as error:
+        print(f"serve: error: {error}", file=sys.stderr)
+        return 2
+    print(f"{args.model} is served at {endpoint.base_url}", flush=True)
+    try:
+        answer_all(engine, render, session, given.seed)
+    except KeyboardInterrupt:
+        return 0
+
+
+def args_of(run: Path, initial: bool, engine: str | None) -> Namespace:
+    """Return the arguments of a run, for its model alone. ValueError: there is no such run"""
+    try:
+        args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{run}: no run there (its args.json cannot be read)") from error
+    model = args["model"] if initial else run / "model"
+    if not (initial or model.is_dir()):
+        raise ValueError(f"{run} has not saved a model yet; --initial serves what it began with")
+    # LoRA's adapters are merged in what a run saves, and nobody asks the critic.
+    args |= dict(model=str(model), lora_rank=0, critic_layers=0, eval_only=True, zero_stage=0)
+    return Namespace(**args | dict(engine=engine or args["engine"]))
+
+
+def open_endpoint(port: int, session: Session) -> Endpoint:
+    """Open a server on which every key belongs to `session`. ValueError: the port is in use"""
+    try:
+        return Endpoint(port, session_of=lambda secret: session)
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"--port {port} cannot be opened: {error}") from error
+
+
+def make_policy(args: Namespace) -> tuple[Engine, Renderer]:
+    """Load the model, and return an engine that has its weights. ValueError: it cannot be loaded"""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    actor_critic, _, tokenizer, ends = make_models(args, device)
+    engine = make_engine(args, tokenizer, ends, SLOTS, actor_critic.dtype)
+    engine.push_weights(actor_critic)
+    return engine, Renderer(tokenizer, args.prompt_limit)
+
+
+def answer_all(engine: Engine, render: Renderer, session: Session, seed: int) -> None:
+    """Answer the calls of `session`, as many at a time as the engine has slots; never returns."""
+    free, waiting, number = set(range(engine.max_num_seqs)), {}, 0
+    while True:
+        while free and (call := next_call(session, wait=engine.idle)):
+            asked, number = call.request, number + 1
+            chat = Chat([], [], asked.messages, asked.template, asked.sampling)
+            try:
+                prompt = render(chat, whole=True)
+            except Exception as error:  # too long, or the template refuses it, with any error
+                call.give(Refused(str(error), code="invalid_request_error"))
+                continue
+            asked.tokens = len(prompt.ids)
+            slot = free.pop()
+            waiting[slot] = call, number
+            engine.submit(slot, prompt, seed=(seed, number))
+        for slot, response in engine.step():
+            call, turn = waiting.pop(slot)
+            free.add(slot)
+            said, asked = Said(response.text, response.truncated), call.request
+            call.give(completion(asked, said, heard(asked, said), turn, len(response.ids)))
+
+
+def next_call(session: Session, wait: bool) -> Call | None:
+    try:
+        return session.events.get(block=wait, timeout=0.5 if wait else None)
+    except Empty:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
