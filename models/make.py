@@ -4,6 +4,7 @@
     python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai
     python -m models.make --family crafter --steps 1200 --out models/tiny-crafter
     python -m models.make --family calculator --layers 3 --steps 2500 --out models/tiny-calculator
+    python -m models.make --family guess --steps 2000 --out models/tiny-guess
 
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
 responses. The player has failings: its thoughts are right, but its choice of action is not, which
