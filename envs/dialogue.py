@@ -26,12 +26,15 @@ class Dialogue(gymnasium.Env):
         otherwise
     pardon: what the user says to a response that he cannot hear, because it is empty or a thought
         that is not closed; it costs `format_penalty`
+    replayable: whether equal seeds and equal responses bring equal answers; where they do not, a
+        resumed run leaves the dialogue that it was in and begins the next one
     """
 
     tasks = ()
     speaks_messages = True  # a response is taken as it is: nobody looks for an ACTION in it
     system = "You talk with a user."
     max_turns = 16
+    replayable = True
     pardon = "I did not hear you. Please say it again."
     observation_space = Text(max_length=65536, min_length=0, charset=string.printable)
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
@@ -98,7 +101,10 @@ class Dialogue(gymnasium.Env):
 
     def _info(self, text: str) -> dict:
         messages = [{"role": "user", "content": text}]
-        return dict(system=self.system, instruction="", kept=text, messages=messages)
+        return dict(
+            system=self.system, instruction="", kept=text, messages=messages,
+            replayable=self.replayable,
+        )  # fmt: skip
 
 
 def spoken(response: str) -> tuple[str, int]:

@@ -47,7 +47,7 @@ def test_a_dialogue_from_the_first_words_to_the_end():
     env = Waiter()
     first = begin(env, seed=3)
     opening = message("user", f"I sit at table {env.table}.")
-    assert first.messages == (opening,) and first.system == "You are a waiter."
+    assert first.replayable and first.messages == (opening,) and first.system == "You are a waiter."
     one = act(env, "What would you like?")
     assert (one.reward, one.terminated, one.truncated, one.success) == (0.125, False, False, False)
     assert one.observation.messages == (message("user", "Something hot, please."),)
@@ -296,5 +296,6 @@ def test_the_page_about_dialogues_shows_code_that_works(monkeypatch):
     with endpoint(says("Hello?"), says("Thanks.\nDONE: 0.8")) as (base_url, _):
         env = names["HotelCall"]()
         env.guest.url = f"{base_url}/chat/completions"
-        assert begin(env, seed=0).text == "Hello?"
+        first = begin(env, seed=0)
+        assert first.text == "Hello?" and not first.replayable
         assert act(env, "Welcome.").reward == 0.8
