@@ -77,5 +77,5 @@ if __name__ == "__main__":
     parser.add_argument("--episodes", type=int, default=20)
     args = parser.parse_args()
     given = dict(base_url=args.base_url, api_key=args.api_key, model=args.model)
-    paid = [solve(seed, reward=print, **given) for seed in range(args.episodes)]
+    paid = [solve(seed, reward=abs, **given) for seed in range(args.episodes)]
     print(f"{sum(paid):g} of {len(paid)} answers are right")

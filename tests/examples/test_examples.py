@@ -1,0 +1,109 @@
+"""The example agents with their real libraries, on the loopback address, without a model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from arguments import MODELS
+from envs import make_env
+from envs.calculator import Calculator
+from envs.text_env import act, begin
+from memory.chat import Renderer
+from memory.verbatim import VerbatimMemory
+from memory.window import WindowMemory
+from models.players.calculator import TASKS, Player
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = str(MODELS / "tiny-calculator")
+FAULTS = {name: share for name, share in TASKS["calculator"].items() if name != "episodes"}
+
+
+@pytest.fixture(params=["langgraph_agent", "openai_agent"])
+def agent(request):
+    """Both work out the calculator's questions."""
+    needed = {"langgraph_agent": ("langgraph", "langchain_openai"), "openai_agent": ("httpx",)}
+    for package in (*needed[request.param], "openai"):
+        pytest.importorskip(package)
+    name = f"agent:examples.{request.param}:solve"
+    env = make_env(name, tokenizer=MODEL, prompt_limit=1024, timeout=60)
+    yield env
+    env.close()
+
+
+def test_an_agents_prompts_are_those_of_the_environment_with_tools(agent):
+    """Both are played with the same responses, the mistakes of the player among them."""
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    render, seen = Renderer(tokenizer, 1024), set()
+    for seed in range(12):
+        env, player = Calculator(), Player("calculator", np.random.default_rng(seed), **FAULTS)
+        player.env, shown, sent = env, WindowMemory(8), VerbatimMemory(8)
+        observation = begin(env, seed)
+        shown.reset(observation)
+        sent.reset(begin(agent, seed))
+        player.start()
+        while True:
+            assert render(sent.messages()).ids == render(shown.messages()).ids
+            said = player.respond(observation.text)[1]
+            theirs, ours = act(agent, said), act(env, said)
+            assert (theirs.reward, theirs.success, theirs.done) == (
+                ours.reward, ours.success, ours.done
+            )  # fmt: skip
+            seen |= {f"reward {ours.reward:g}", ours.observation.text.partition(":")[0]}
+            if ours.done:
+                break
+            observation = ours.observation
+            shown.update(ours)
+            sent.update(theirs)
+    assert seen >= {"reward 0", "reward 1", "Error"}  # answers of both kinds, errors of the tool
+
+
+def test_the_agent_that_rewrites_its_history():
+    pytest.importorskip("httpx")
+    pytest.importorskip("openai")
+    env = make_env("agent:examples.summarising_agent:solve", timeout=60)
+    first = begin(env, 1)
+    assert [message["role"] for message in first.messages] == ["system", "user"]
+    steps = [act(env, said) for said in ("100", "100", "-", "It is below 100.", "100")]
+    assert [step.reward for step in steps] == pytest.approx([-0.02, -0.02, -0.02, 0, -0.02])
+    said = [step.observation.messages[-1]["content"] for step in steps]
+    assert said[0] == said[1] == "The hidden number is below 100."
+    assert said[2].startswith("Sum up in one line")
+    assert steps[2].observation.sampling == {"max_tokens": 32, "temperature": 0.7}
+    # the summary takes the place of all that was said before
+    assert said[3] == "You know this: It is below 100.\nGuess."
+    assert len(steps[3].observation.messages) == 2 and len(steps[4].observation.messages) == 4
+    env.close()
+
+
+@pytest.mark.parametrize("name", ["langgraph_agent", "openai_agent"])
+def test_the_same_file_runs_against_a_server(name, run_of_calculator):
+    """Also where the server is that of `ppo.engines.serve`."""
+    needed = {"langgraph_agent": "langgraph", "openai_agent": "openai"}
+    pytest.importorskip(needed[name])
+    pytest.importorskip("httpx")
+    words = [sys.executable, "-m", f"examples.{name}", "--base-url", run_of_calculator]
+    said = subprocess.run([*words, "--episodes", "2"], cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.endswith("of 2 answers are right\n")
+
+
+@pytest.fixture(scope="module")
+def run_of_calculator(tmp_path_factory):
+    """The address at which a run with the embedded model of the calculator is served."""
+    from arguments import get_args
+
+    run = tmp_path_factory.mktemp("run")
+    flags = f"--env-name tools-calculator --engine transformers --model {MODEL}"
+    args = vars(get_args(flags.split()))
+    args = {key: value for key, value in args.items() if not isinstance(value, Path)}
+    (run / "args.json").write_text(json.dumps({"args": args}))
+    words = [sys.executable, "-m", "ppo.engines.serve", str(run), "--initial", "--port", "0"]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    yield process.stdout.readline().split()[-1]
+    process.terminate()
+    process.communicate()
