@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from memory.messages import END_OF_THOUGHT, THINK, after_thought
 
+END_OF_CALL = "</tool_call>"
 DEEPSEEK = "<｜tool▁call▁begin｜>"
 MARKER = re.compile(
     rf"<tool_call>\s*|(?=<function=)|(?:<｜tool▁calls▁begin｜>\s*)?{DEEPSEEK}|<\|python_tag\|>\s*"
@@ -27,7 +28,7 @@ FUNCTION = re.compile(r"<function=([^>\n]+)>")
 PARAMETER = re.compile(
     r"\s*<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>(?=\s*<parameter=|\s*</function>)", re.DOTALL
 )
-BLANKS = re.compile(r"\s*")
+BLANKS, BETWEEN = re.compile(r"\s*"), re.compile(r"[\s;]*")
 JSON = json.JSONDecoder()
 
 
@@ -56,7 +57,10 @@ def read(response: str) -> Message:
     if not first:
         said = response[start:].strip()
         at = len(response) - len(response[start:].lstrip())
-        return Message(response.strip(), said, at, error="" if said else "the message is empty")
+        error = "" if said else "the message is empty"
+        if END_OF_CALL in said:  # an argument that holds </think> hides the beginning of its call
+            error = f"{END_OF_CALL} stands there without the beginning of a call"
+        return Message(response.strip(), said, at, error=error)
     at = first.start()
     message = Message(response[:at].strip(), response[start:at].strip(), at)
     try:
@@ -82,7 +86,10 @@ def _calls(response: str, marker: re.Match | None):
             call, end = _json(response, begin)
         yield call
         # A value may hold what looks like a marker, so the search goes on behind the call.
-        marker = None if marker.re is BARE else MARKER.search(response, end)
+        if marker.re is BARE:
+            marker = BARE.match(response, BETWEEN.match(response, end).end())
+        else:
+            marker = MARKER.search(response, end)
 
 
 def _json(response: str, begin: int) -> tuple[dict, int]:

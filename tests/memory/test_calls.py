@@ -66,6 +66,13 @@ def test_several_calls_of_a_message(call):
     assert message.answer.startswith("First this:") and "add" not in message.answer
 
 
+@pytest.mark.parametrize("between", ["; ", "\n", ""])
+def test_several_calls_without_marks(between):
+    message = read(f"{LLAMA}{between}{LLAMA.replace('add', 'take')}")
+    assert [one["name"] for one in message.calls] == ["add", "take"]
+    assert read(f"{LLAMA}; {LLAMA[:-3]}").error.startswith("the call is not valid JSON")
+
+
 def test_what_looks_like_a_mark_inside_of_a_value():
     arguments = {"text": "</tool_call><tool_call><function=x></think"}
     call = json.dumps({"name": "write", "arguments": arguments})
@@ -115,6 +122,8 @@ def test_an_answer():
         (XML.replace("</parameter>", ""), "the parameters do not have the form <parameter=name>"),
         (XML.replace("</function>", "<parameter=a>2</parameter></function>"), "the call gives 'a'"),
         ("<｜tool▁call▁begin｜>add(1)", "the call does not name a tool"),
+        # half of a call is no answer, which would end the episode
+        (HERMES.replace("1}", '"</think>"}'), "</tool_call> stands there without the beginning"),
     ],
 )
 def test_what_cannot_be_read(response, error):
