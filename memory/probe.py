@@ -7,6 +7,8 @@ does: if they were not found there, each call of the run would count as an answe
 """
 
 from collections.abc import Callable
+from functools import partial
+from textwrap import shorten
 
 from memory.calls import read
 from memory.messages import END_OF_THOUGHT, THINK, Chat
@@ -28,7 +30,7 @@ def check_template(write: Callable[..., str], chat: Chat, thoughts: bool) -> Non
     write(messages, template): returns the text of a prompt; thoughts: whether they are remembered
     ValueError: the template drops tools, results or thoughts
     """
-    tools = chat.template.get("tools")
+    tools, write = chat.template.get("tools"), partial(_written, write)
     asked = write(chat, chat.template)
     if tools and asked == write(chat, chat.template | {"tools": None}):
         raise ValueError("the model's chat template does not list tools; take a model whose does")
@@ -45,6 +47,16 @@ def check_template(write: Callable[..., str], chat: Chat, thoughts: bool) -> Non
     if thoughts and thinks and THOUGHT not in remembered:
         removed = "the model's chat template removes the reasoning of earlier turns"
         raise ValueError(f"{removed}; with --history-thinking strip the memory does so, too")
+
+
+def _written(write: Callable[..., str], messages: list[dict], template: dict) -> str:
+    try:
+        return write(messages, template)
+    except Exception as error:  # templates raise whatever they like
+        reason = shorten(" ".join(map(str, error.args)), 200)
+        roles = ", ".join(dict.fromkeys(message["role"] for message in messages))
+        line = f"the model's chat template refuses messages of the roles {roles}: {reason}"
+        raise ValueError(line) from error
 
 
 def check_calls(write: Callable[..., str], chat) -> None:

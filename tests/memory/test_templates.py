@@ -15,6 +15,7 @@ import memory
 from envs.text_env import Observation, Step
 from memory.chat import Renderer, make_render
 from memory.messages import Chat
+from models.make import CHAT_TEMPLATE
 
 TINY = Path(__file__).resolve().parents[2] / "models" / "tiny"
 ARGUMENT = {"type": "object", "properties": {"word": {"type": "string", "description": "a word"}}}
@@ -88,6 +89,19 @@ def test_template_and_flag_must_agree(name, tools):
             probed(name, tools, "strip")
     else:
         probed(name, tools, "strip")
+
+
+@pytest.mark.parametrize("role", ["system", "tool"])
+def test_a_template_that_refuses_a_role_is_one_line(role):
+    tokenizer, first = tokenizer_of("qwen2_5"), memory.make("full", 0)
+    first.reset(asked(True))
+    refuses = f"{{% if m.role == '{role}' %}}{{{{ raise_exception('no\\n{role}') }}}}{{% endif %}}"
+    each = "{%- for m in messages %}"
+    assert each in CHAT_TEMPLATE
+    tokenizer.chat_template = CHAT_TEMPLATE.replace(each, each + refuses)
+    args = SimpleNamespace(prompt_limit=5000, resume=None, history_thinking="keep")
+    with pytest.raises(ValueError, match=rf"^the model's chat template refuses .*: no {role}$"):
+        make_render(args, tokenizer, first)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
