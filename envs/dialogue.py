@@ -5,6 +5,7 @@ any chat client: `ChatUser` asks another model behind an OpenAI-compatible endpo
 docs/dialogues.md has an example of each.
 """
 
+import http.client
 import json
 import re
 import string
@@ -16,6 +17,8 @@ from gymnasium.spaces import Text
 
 from envs import contract
 from memory.messages import THINK, after_thought
+
+MISSING = "is missing: a dialogue must define it"
 
 
 class Dialogue(gymnasium.Env):
@@ -45,7 +48,7 @@ class Dialogue(gymnasium.Env):
 
     def open(self, seed: int | None) -> str:
         """Begin a dialogue; return the user's first words. `self.np_random` is seeded already."""
-        raise NotImplementedError
+        raise contract.breach(self, "open", MISSING)
 
     def user(self, history: list[dict]) -> tuple[str, float, bool]:
         """Answer the agent; return (text, reward, whether the dialogue is over).
@@ -53,7 +56,7 @@ class Dialogue(gymnasium.Env):
         history: chat messages of the roles user and assistant in turn, from the user's first words
             to what the agent has just said. They hold what was heard, and so no thoughts.
         """
-        raise NotImplementedError
+        raise contract.breach(self, "user", MISSING)
 
     def success(self, reward: float) -> bool:
         """Judge a dialogue that the user has ended, by the reward of its last turn."""
@@ -179,9 +182,10 @@ class ChatUser:
         request = urllib.request.Request(self.url, body, headers)
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                return str(json.load(answer)["choices"][0]["message"]["content"])
+                said = json.load(answer)["choices"][0]["message"]["content"]
+            return "" if said is None else str(said)
         except urllib.error.HTTPError as error:
             said = error.read(300).decode("utf-8", "replace")
             raise ConnectionError(f"{self.url} answered {error.code}: {said}") from error
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
             raise ConnectionError(f"{self.url} gave no answer: {error!r}") from error

@@ -12,6 +12,7 @@ from textwrap import shorten
 import gymnasium
 
 from envs.contract import BrokenContract, check_reward
+from envs.dialogue import Dialogue
 from envs.tool_schemas import VARIADIC
 from envs.tool_thread import finished
 from envs.tools import ToolEnv
@@ -40,7 +41,8 @@ def make_tools(name: str) -> gymnasium.Env:
 
 
 def _serves(thing: type) -> bool:
-    return thing is not ToolEnv and (issubclass(thing, ToolEnv) or hasattr(thing, "get_reward"))
+    ours = (ToolEnv, Dialogue)
+    return thing not in ours and (issubclass(thing, ours) or hasattr(thing, "get_reward"))
 
 
 class ClassOfTRL(ToolEnv):

@@ -161,6 +161,22 @@ def test_a_wrong_answer_of_the_user_is_told_with_its_method(answer, words):
         act(env, "Hello.")
 
 
+def test_a_method_that_is_missing_is_told_with_the_class():
+    class Mute(Dialogue):
+        pass
+
+    class Deaf(Mute):
+        def open(self, seed):
+            return "Hello."
+
+    with pytest.raises(BrokenContract, match=r"Mute.open is missing: a dialogue must define it"):
+        begin(Mute(), seed=0)
+    env = Deaf()
+    begin(env, seed=0)
+    with pytest.raises(BrokenContract, match=r"Deaf.user is missing: a dialogue must define it"):
+        act(env, "Hello.")
+
+
 @contextmanager
 def endpoint(*answers):
     """A chat server on this machine that gives these answers, of (status, body); yields its
@@ -247,6 +263,7 @@ def test_another_model_is_the_user():
         ("Are we DONE: 1?", ("Are we DONE: 1?", 0.0, False)),  # not a line of its own
         ("DONE: soon", ("DONE: soon", 0.0, False)),
         ("", ("...", 0.0, False)),
+        (None, ("...", 0.0, False)),  # a model that only thought, or called a tool
     ],
 )
 def test_the_mark_that_ends_a_dialogue(said, heard):
@@ -267,6 +284,27 @@ def test_an_endpoint_that_fails_is_told(answer, words):
     with endpoint(answer) as (base_url, _):
         with pytest.raises(ConnectionError, match=rf"{base_url}/chat/completions {words}"):
             ChatUser(base_url, "m", "Be brief.").open()
+
+
+def test_an_endpoint_that_breaks_off_is_told():
+    with HTTPServer(("127.0.0.1", 0), Breaking) as server:
+        threading.Thread(target=server.handle_request).start()
+        user = ChatUser(f"http://127.0.0.1:{server.server_port}", "m", "Be brief.")
+        with pytest.raises(ConnectionError, match="gave no answer: IncompleteRead"):
+            user.open()
+
+
+class Breaking(BaseHTTPRequestHandler):
+    """Promises more than it says."""
+
+    def do_POST(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+        self.wfile.write(b"{")
+
+    def log_message(self, *_):
+        pass
 
 
 def test_an_endpoint_that_is_not_there_or_too_slow_is_told():

@@ -17,6 +17,9 @@ from envs.text_env import act, begin
 CLASSES = '''
 import random
 
+from envs.dialogue import Dialogue
+from envs.tools import ToolEnv
+
 
 class Guess:
     """Guess a number."""
@@ -70,6 +73,10 @@ class Prompted(Silent):
 
     async def get_reward(self):
         return -1.0
+
+
+class Talk(Dialogue):
+    pass
 
 
 class NoReset:  # here NoReset
@@ -218,7 +225,8 @@ def test_mistakes_are_one_line(name, line, pool):
 def test_names():
     assert envs.family("tools:trl_tools:Guess") == "foreign"
     for name, line in {
-        "tools:trl_tools:Gues": "module 'trl_tools' has no class 'Gues'; choices: Guess, Silent, ",
+        "tools:trl_tools:Gues": "module 'trl_tools' has no class 'Gues'; choices: Guess, Silent, "
+        "Prompted, Talk, ",
         "tools:trl_tools": "unknown environment 'trl_tools'; the form is tools:module:Class, as ",
         "tools::Guess": "unknown environment ':Guess'; the form is tools:module:Class, as in",
         "tools:none_such:Guess": "environment 'none_such:Guess' cannot be imported (ModuleNot",
