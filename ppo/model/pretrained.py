@@ -53,7 +53,7 @@ def preset(tokenizer, template: dict) -> None:
     """Write default arguments into a chat template, so that training, evaluation and the exported
     model have the same ones. What is passed to the template still wins."""
     lines = [
-        f"{{%- if {name} is not defined %}}{{%- set {name} = {json.dumps(value)} %}}{{%- endif %}}"
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {_jinja(value)} %}}{{%- endif %}}"
         for name, value in template.items()
     ]
     own = tokenizer.chat_template
@@ -61,6 +61,15 @@ def preset(tokenizer, template: dict) -> None:
         named = own if isinstance(own, dict) else {"": own}
         named = {name: "\n".join([*lines, text]) for name, text in named.items()}
         tokenizer.chat_template = named if isinstance(own, dict) else named[""]
+
+
+def _jinja(value) -> str:
+    """Write a JSON value as Jinja does, which has no word `null` and takes it for a variable."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)}: {_jinja(x)}' for key, x in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_jinja, value))}]"
+    return "none" if value is None else json.dumps(value)
 
 
 def _misfit(lm, tokenizer, report: dict, tokens: int) -> str | None:

@@ -36,6 +36,12 @@ def test_template_arguments_are_in_the_template_and_in_what_is_exported(value, t
     assert render(exported) == "Why? [True]"
 
 
+def test_null_is_none_in_a_template(tokenizer):
+    tokenizer.chat_template = "{{ a is none }} {{ b[0] is none }} {{ b[1]['c'] is none }}"
+    preset(tokenizer, {"a": None, "b": [None, {"c": None}]})
+    assert tokenizer.apply_chat_template(ASKED, tokenize=False) == "True True True"
+
+
 def test_each_of_several_templates_gets_the_arguments(tokenizer):
     tokenizer.chat_template = {"default": TEMPLATE, "tool_use": "with tools: " + TEMPLATE}
     preset(tokenizer, {"thinking": False})
