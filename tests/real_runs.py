@@ -8,7 +8,7 @@ from pathlib import Path
 from ppo.run.saved import newest, read
 
 ROOT = Path(__file__).resolve().parents[1]
-CLOCK = ("time/", "engine/occupancy")  # figures that a clock made; occupancy is weighted by seconds
+CLOCK = ("time/",)  # figures that a clock made
 
 
 def load_checkpoint(run: Path) -> dict | None:
