@@ -75,6 +75,7 @@ class Dialogue(gymnasium.Env):
         return text, self._info(text)
 
     def step(self, response: str):
+        response = str(response)  # the pool's is a subclass of str, and messages hold plain texts
         self.turns += 1
         said, at = spoken(response)
         if said:

@@ -75,6 +75,16 @@ def test_the_user_does_not_hear_thoughts_but_memory_keeps_them():
     ]
 
 
+def test_messages_hold_plain_texts_whatever_kind_of_text_a_response_is():
+    class Said(str):
+        pass
+
+    env = Waiter()
+    begin(env, seed=3)
+    assert type(act(env, Said("Soup?")).reply["content"]) is str
+    assert {type(message["content"]) for message in env.history} == {str}
+
+
 @pytest.mark.parametrize(
     ("response", "said", "at"),
     [
