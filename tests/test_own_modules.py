@@ -76,7 +76,7 @@ MISTAKES = [
     # what is chosen, and what the line must say
     (
         "--memory windw",
-        "unknown memory 'windw'; choices: window, action, periodic, full, or module",
+        "unknown memory 'windw'; choices: window, action, periodic, full, verbatim, or module",
     ),
     ("--advantages gea", "unknown estimator 'gea'; choices: dual-gae, or module:name of your own"),
     ("--engine vlm", "unknown engine 'vlm'; choices: auto, vllm, transformers, or module:name of"),

@@ -124,7 +124,7 @@ def test_the_last_marker_counts():
 
 
 def test_unknown_family():
-    with pytest.raises(ValueError, match="babyai, babaisai, crafter, toy"):
+    with pytest.raises(ValueError, match="babyai, babaisai, crafter, .*toy"):
         parse("chess", "ACTION: e4")
 
 

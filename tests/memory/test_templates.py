@@ -70,7 +70,8 @@ def probed(name: str, tools: bool, thinking: str, **template):
     first = asked(tools)
     remembered = memory.make("full", 0)
     remembered.reset(first)
-    args = SimpleNamespace(prompt_limit=5000, resume=None, history_thinking=thinking)
+    args = SimpleNamespace(prompt_limit=5000, resume=None, memory="full")
+    args.history_thinking = thinking
     return make_render(args, tokenizer_of(name), remembered)
 
 
