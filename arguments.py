@@ -27,6 +27,7 @@ PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") el
 WORKERS = max(0, min(PROCESSORS // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1, 8))
 FAMILIES = {
     "babaisai": dict(response_limit=384, w_iter=10),
+    "shop": dict(memory_length=8),  # turns: the whole episode
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
@@ -49,6 +50,7 @@ EMBEDDED_FAMILIES = {
         model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=30,
         eval_interval=30, eval_episodes=64,
     ),
+    "shop": dict(model=str(MODELS / "tiny-shop"), minibatch=64, w_epoch=10, response_limit=16),
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ ENVS = {
     "babyai": "envs.babyai:BabyAI",
     "baba": "envs.babaisai:BabaIsAI",
     "crafter": "envs.crafter:Crafter",
+    "tools-shop": "envs.shop:Shop",
     "toy": "envs.toy:Toy",
 }
 
@@ -51,7 +52,7 @@ def family_class(family: str) -> type:
 
 def _find(name: str) -> tuple[type, list[str]]:
     """Return the class behind a name, and the arguments that it takes first: a task or nothing."""
-    key, *task = name.split("-", 1)
+    key, *task = [name] if name in ENVS else name.split("-", 1)
     if key in ENVS:
         try:
             environment = _load(ENVS[key])

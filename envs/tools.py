@@ -46,15 +46,20 @@ class ToolEnv(gymnasium.Env):
         """Add to the reward of this turn; tools may call it."""
         self.owed += amount
 
+    def finish(self, reward: float, success: bool) -> None:
+        """End the episode with this turn, and add to its reward; tools may call it."""
+        self.pay(reward)
+        self.over, self.success = True, success
+
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed, options=options)
-        self.turns, self.owed = 0, 0.0
+        self.turns, self.owed, self.over, self.success = 0, 0.0, False, False
         text = self.question(seed)
         return text, self._info(text, [{"role": "user", "content": text}])
 
     def step(self, response: str):
         self.turns += 1
-        success, over, valid = False, False, True
+        valid = True
         try:
             content, calls, at = tool_calls.parse(response)
             action = json.dumps(calls) if calls else content
@@ -68,18 +73,19 @@ class ToolEnv(gymnasium.Env):
             reply["tool_calls"] = named
             results = [{"role": "tool", "content": self._run(call)} for call in calls]
         elif valid:
-            judged, over = float(self.reward(content)), True
-            self.owed += judged
-            success = judged > 0
+            judged = float(self.reward(content))
+            self.finish(judged, success=judged > 0)
             results = [{"role": "user", "content": "The episode is over."}]
         text = "\n".join(message["content"] for message in results)
-        reward, self.owed = self.owed, 0.0
+        reward, over, success, self.owed = self.owed, self.over, self.success, 0.0
         info = self._info(text, results) | dict(
             reply=reply, said=response, action=action, valid=valid, action_at=at, success=success
         )
         return text, reward, over, self.turns >= self.max_turns and not over, info
 
     def _run(self, call: dict) -> str:
+        if self.over:  # by an earlier call of the same message
+            return "Error: the episode is over"
         try:
             result = self.functions[call["name"]](**call["arguments"])
         except Exception as error:

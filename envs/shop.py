@@ -1,0 +1,151 @@
+"""A shop: a customer says what to buy, and the agent buys it with tools.
+
+`search` lists the things of a kind with colour, price and number. `add` and `remove` take these
+numbers. The basket lasts for the episode, which `check_out` ends: the right basket pays 1, and in
+any other basket each wrong thing costs. A message without a call leaves the shop with nothing.
+"""
+
+from dataclasses import dataclass
+
+from envs.tools import ToolEnv
+
+COLOURS = ("red", "green", "blue", "black")
+KINDS = ("lamp", "cup", "bag")
+PRICES = tuple(range(20, 100, 10))
+LIMITS = PRICES[1:-2]  # some prices are below and above each of them
+COST = 0.1  # of each wrong thing in the basket at the check-out
+
+
+@dataclass(frozen=True)
+class Good:
+    """A thing on the shelf, of which there is one."""
+
+    colour: str
+    kind: str
+    price: int
+    sold_out: bool = False
+
+    def __str__(self) -> str:
+        price = "sold out" if self.sold_out else f"for {self.price}"
+        return f"{self.colour} {self.kind} {price}"
+
+
+@dataclass(frozen=True)
+class Want:
+    """What the customer asks for."""
+
+    colour: str
+    kind: str
+    limit: int
+
+    def __str__(self) -> str:
+        return f"{self.colour} {self.kind} for at most {self.limit}"
+
+    def fits(self, good: Good) -> bool:
+        same = (good.colour, good.kind) == (self.colour, self.kind)
+        return same and good.price <= self.limit and not good.sold_out
+
+
+class Shop(ToolEnv):
+    """One thing or two are to be bought; exactly one good of the shop fits each of them."""
+
+    family = "shop"
+    tasks = ()
+    tools = ("search", "add", "remove", "check_out")
+    system = (
+        "You buy in a shop what the customer wants, and nothing else. Use the tools. Before each "
+        "call, say in a few words why you make it. Check out when the basket is right."
+    )
+    max_turns = 8
+
+    def question(self, seed: int | None) -> str:
+        rng = self.np_random
+        kinds = [str(kind) for kind in rng.permutation(KINDS)[: rng.integers(1, 3)]]
+        self.wanted = [Want(str(rng.choice(COLOURS)), k, int(rng.choice(LIMITS))) for k in kinds]
+        wants = {want.kind: want for want in self.wanted}
+        goods = [good for kind in KINDS for good in self._goods(kind, wants.get(kind))]
+        numbers = [int(number) for number in rng.permutation(len(goods)) + 1]
+        self.shelf: dict[int, Good] = dict(zip(numbers, goods, strict=True))
+        self.basket: list[int] = []
+        return f"Buy a {' and a '.join(map(str, self.wanted))}."
+
+    def _goods(self, kind: str, want: Want | None) -> list[Good]:
+        """Return four goods of a kind. Of the wanted colour one fits, one is too dear, and in half
+        of the cases one is sold out."""
+        rng = self.np_random
+        draw = lambda options: options[rng.integers(len(options))]
+        if want is None:
+            return [Good(draw(COLOURS), kind, draw(PRICES)) for _ in range(4)]
+        cheap = [price for price in PRICES if price <= want.limit]
+        dear = [price for price in PRICES if price > want.limit]
+        others = [colour for colour in COLOURS if colour != want.colour]
+        gone = rng.random() < 0.5
+        goods = [
+            Good(want.colour, kind, draw(cheap)),
+            Good(want.colour, kind, draw(dear)),
+            Good(want.colour if gone else draw(others), kind, draw(cheap), sold_out=gone),
+            Good(draw(others), kind, draw(PRICES)),
+        ]
+        return [goods[k] for k in rng.permutation(4)]
+
+    def search(self, kind: str) -> str:
+        """
+        List the things of a kind that the shop has.
+
+        Args:
+            kind: what to look for (choices: ["lamp", "cup", "bag"])
+        """
+        if kind not in KINDS:
+            raise ValueError(f"there is no kind {kind!r}; choices: {', '.join(KINDS)}")
+        return self._listed([item for item, good in self.shelf.items() if good.kind == kind])
+
+    def add(self, item: int) -> str:
+        """
+        Put a thing into the basket.
+
+        Args:
+            item: the number of the thing in the list
+        """
+        if item not in self.shelf:
+            raise ValueError(f"there is no item {item}")
+        if self.shelf[item].sold_out or item in self.basket:
+            raise ValueError(f"item {item} is sold out")
+        self.basket.append(item)
+        return self._told()
+
+    def remove(self, item: int) -> str:
+        """
+        Take a thing out of the basket.
+
+        Args:
+            item: the number of the thing in the list
+        """
+        if item not in self.basket:
+            raise ValueError(f"item {item} is not in the basket")
+        self.basket.remove(item)
+        return self._told()
+
+    def check_out(self) -> str:
+        """
+        Pay for what is in the basket and leave the shop.
+        """
+        wrong, missing = self.faults()
+        right = not wrong and not missing
+        self.finish(1.0 if right else -COST * len(wrong), success=right)
+        return "Thank you."
+
+    def reward(self, answer: str) -> float:
+        return 0.0  # whoever leaves without a purchase is paid nothing
+
+    def faults(self) -> tuple[list[int], list[Want]]:
+        """Return the items of the basket that nobody wants, and what is still to be bought."""
+        fits = lambda item: any(want.fits(self.shelf[item]) for want in self.wanted)
+        wrong = [item for item in self.basket if not fits(item)]
+        bought = [self.shelf[item] for item in self.basket]
+        return wrong, [want for want in self.wanted if not any(map(want.fits, bought))]
+
+    def _told(self) -> str:
+        return f"Basket:\n{self._listed(self.basket)}" if self.basket else "The basket is empty."
+
+    def _listed(self, items: list[int]) -> str:
+        return "\n".join(f"- {self.shelf[item]}, item {item}" for item in items)
