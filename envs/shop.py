@@ -23,11 +23,9 @@ class Good:
     colour: str
     kind: str
     price: int
-    sold_out: bool = False
 
     def __str__(self) -> str:
-        price = "sold out" if self.sold_out else f"for {self.price}"
-        return f"{self.colour} {self.kind} {price}"
+        return f"{self.colour} {self.kind} for {self.price}"
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Want:
 
     def fits(self, good: Good) -> bool:
         same = (good.colour, good.kind) == (self.colour, self.kind)
-        return same and good.price <= self.limit and not good.sold_out
+        return same and good.price <= self.limit
 
 
 class Shop(ToolEnv):
@@ -70,23 +68,20 @@ class Shop(ToolEnv):
         return f"Buy a {' and a '.join(map(str, self.wanted))}."
 
     def _goods(self, kind: str, want: Want | None) -> list[Good]:
-        """Return four goods of a kind. Of the wanted colour one fits, one is too dear, and in half
-        of the cases one is sold out."""
+        """Return three goods of a kind; of the wanted colour one fits, and one is too dear."""
         rng = self.np_random
         draw = lambda options: options[rng.integers(len(options))]
         if want is None:
-            return [Good(draw(COLOURS), kind, draw(PRICES)) for _ in range(4)]
+            return [Good(draw(COLOURS), kind, draw(PRICES)) for _ in range(3)]
         cheap = [price for price in PRICES if price <= want.limit]
         dear = [price for price in PRICES if price > want.limit]
         others = [colour for colour in COLOURS if colour != want.colour]
-        gone = rng.random() < 0.5
         goods = [
             Good(want.colour, kind, draw(cheap)),
             Good(want.colour, kind, draw(dear)),
-            Good(want.colour if gone else draw(others), kind, draw(cheap), sold_out=gone),
             Good(draw(others), kind, draw(PRICES)),
         ]
-        return [goods[k] for k in rng.permutation(4)]
+        return [goods[k] for k in rng.permutation(3)]
 
     def search(self, kind: str) -> str:
         """
@@ -108,8 +103,8 @@ class Shop(ToolEnv):
         """
         if item not in self.shelf:
             raise ValueError(f"there is no item {item}")
-        if self.shelf[item].sold_out or item in self.basket:
-            raise ValueError(f"item {item} is sold out")
+        if item in self.basket:
+            raise ValueError(f"item {item} is in the basket already")
         self.basket.append(item)
         return self._told()
 
@@ -129,9 +124,11 @@ class Shop(ToolEnv):
         """
         Pay for what is in the basket and leave the shop.
         """
+        if self.over:  # by an earlier call of the same message
+            raise ValueError("you have left the shop")
         wrong, missing = self.faults()
-        right = not wrong and not missing
-        self.finish(1.0 if right else -COST * len(wrong), success=right)
+        self.pay(-COST * len(wrong) if wrong or missing else 1.0)
+        self.end()
         return "Thank you."
 
     def reward(self, answer: str) -> float:

@@ -46,14 +46,13 @@ class ToolEnv(gymnasium.Env):
         """Add to the reward of this turn; tools may call it."""
         self.owed += amount
 
-    def finish(self, reward: float, success: bool) -> None:
-        """End the episode with this turn, and add to its reward; tools may call it."""
-        self.pay(reward)
-        self.over, self.success = True, success
+    def end(self) -> None:
+        """End the episode with this turn, without an answer; tools may call it."""
+        self.over = True
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed, options=options)
-        self.turns, self.owed, self.over, self.success = 0, 0.0, False, False
+        self.turns, self.owed, self.over = 0, 0.0, False
         text = self.question(seed)
         return text, self._info(text, [{"role": "user", "content": text}])
 
@@ -73,19 +72,18 @@ class ToolEnv(gymnasium.Env):
             reply["tool_calls"] = named
             results = [{"role": "tool", "content": self._run(call)} for call in calls]
         elif valid:
-            judged = float(self.reward(content))
-            self.finish(judged, success=judged > 0)
+            self.owed += float(self.reward(content))
+            self.end()
             results = [{"role": "user", "content": "The episode is over."}]
         text = "\n".join(message["content"] for message in results)
-        reward, over, success, self.owed = self.owed, self.over, self.success, 0.0
+        reward, over, self.owed = self.owed, self.over, 0.0
+        success = over and reward > 0
         info = self._info(text, results) | dict(
             reply=reply, said=response, action=action, valid=valid, action_at=at, success=success
         )
         return text, reward, over, self.turns >= self.max_turns and not over, info
 
     def _run(self, call: dict) -> str:
-        if self.over:  # by an earlier call of the same message
-            return "Error: the episode is over"
         try:
             result = self.functions[call["name"]](**call["arguments"])
         except Exception as error:
