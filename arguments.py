@@ -50,7 +50,10 @@ EMBEDDED_FAMILIES = {
         model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=30,
         eval_interval=30, eval_episodes=64,
     ),
-    "shop": dict(model=str(MODELS / "tiny-shop"), minibatch=64, w_epoch=10, response_limit=16),
+    "shop": dict(
+        model=str(MODELS / "tiny-shop"), num_updates=60, lr=3e-4, critic_lr=5e-4, minibatch=64,
+        w_epoch=8,
+    ),
 }  # fmt: skip
 
 

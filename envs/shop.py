@@ -1,8 +1,9 @@
 """A shop: a customer says what to buy, and the agent buys it with tools.
 
-`search` lists the things of a kind with colour, price and number. `add` and `remove` take these
-numbers. The basket lasts for the episode, which `check_out` ends: the right basket pays 1, and in
-any other basket each wrong thing costs. A message without a call leaves the shop with nothing.
+`search` lists the things of a kind with colour and price, as in "red lamp for 40", and `add` and
+`remove` take what is listed. The basket lasts for the episode, which `check_out` ends: the right
+basket pays 1, and in any other basket each wrong thing costs. A message without a call leaves the
+shop with nothing.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from envs.tools import ToolEnv
 
 COLOURS = ("red", "green", "blue", "black")
 KINDS = ("lamp", "cup", "bag")
-PRICES = tuple(range(20, 100, 10))
+PRICES = tuple(range(10, 70, 10))
 LIMITS = PRICES[1:-2]  # some prices are below and above each of them
 COST = 0.1  # of each wrong thing in the basket at the check-out
 
@@ -62,9 +63,8 @@ class Shop(ToolEnv):
         self.wanted = [Want(str(rng.choice(COLOURS)), k, int(rng.choice(LIMITS))) for k in kinds]
         wants = {want.kind: want for want in self.wanted}
         goods = [good for kind in KINDS for good in self._goods(kind, wants.get(kind))]
-        numbers = [int(number) for number in rng.permutation(len(goods)) + 1]
-        self.shelf: dict[int, Good] = dict(zip(numbers, goods, strict=True))
-        self.basket: list[int] = []
+        self.shelf = {str(good): good for good in goods}
+        self.basket: list[str] = []
         return f"Buy a {' and a '.join(map(str, self.wanted))}."
 
     def _goods(self, kind: str, want: Want | None) -> list[Good]:
@@ -72,7 +72,9 @@ class Shop(ToolEnv):
         rng = self.np_random
         draw = lambda options: options[rng.integers(len(options))]
         if want is None:
-            return [Good(draw(COLOURS), kind, draw(PRICES)) for _ in range(3)]
+            return [
+                Good(str(colour), kind, draw(PRICES)) for colour in rng.permutation(COLOURS)[:3]
+            ]
         cheap = [price for price in PRICES if price <= want.limit]
         dear = [price for price in PRICES if price > want.limit]
         others = [colour for colour in COLOURS if colour != want.colour]
@@ -94,29 +96,29 @@ class Shop(ToolEnv):
             raise ValueError(f"there is no kind {kind!r}; choices: {', '.join(KINDS)}")
         return self._listed([item for item, good in self.shelf.items() if good.kind == kind])
 
-    def add(self, item: int) -> str:
+    def add(self, item: str) -> str:
         """
         Put a thing into the basket.
 
         Args:
-            item: the number of the thing in the list
+            item: the thing as it is listed
         """
         if item not in self.shelf:
-            raise ValueError(f"there is no item {item}")
+            raise ValueError(f"there is no {item}")
         if item in self.basket:
-            raise ValueError(f"item {item} is in the basket already")
+            raise ValueError(f"the {item} is in the basket already")
         self.basket.append(item)
         return self._told()
 
-    def remove(self, item: int) -> str:
+    def remove(self, item: str) -> str:
         """
         Take a thing out of the basket.
 
         Args:
-            item: the number of the thing in the list
+            item: the thing as it is listed
         """
         if item not in self.basket:
-            raise ValueError(f"item {item} is not in the basket")
+            raise ValueError(f"the {item} is not in the basket")
         self.basket.remove(item)
         return self._told()
 
@@ -134,7 +136,7 @@ class Shop(ToolEnv):
     def reward(self, answer: str) -> float:
         return 0.0  # whoever leaves without a purchase is paid nothing
 
-    def faults(self) -> tuple[list[int], list[Want]]:
+    def faults(self) -> tuple[list[str], list[Want]]:
         """Return the items of the basket that nobody wants, and what is still to be bought."""
         fits = lambda item: any(want.fits(self.shelf[item]) for want in self.wanted)
         wrong = [item for item in self.basket if not fits(item)]
@@ -144,5 +146,5 @@ class Shop(ToolEnv):
     def _told(self) -> str:
         return f"Basket:\n{self._listed(self.basket)}" if self.basket else "The basket is empty."
 
-    def _listed(self, items: list[int]) -> str:
-        return "\n".join(f"- {self.shelf[item]}, item {item}" for item in items)
+    def _listed(self, items: list[str]) -> str:
+        return "\n".join(f"- {item}" for item in items)

@@ -6,8 +6,9 @@ its price, checks out too early, buys one more, keeps what it should put back, o
 """
 
 import json
+from itertools import product
 
-from envs.shop import COLOURS, KINDS, LIMITS, PRICES, Shop, Want
+from envs.shop import COLOURS, KINDS, LIMITS, PRICES, Good, Shop, Want
 
 # first, dear: share of the choices in which it takes the first of a list, or one that is too dear
 # early: share of the turns in which it checks out although a thing is missing
@@ -25,16 +26,13 @@ CALL, END = '.\n<tool_call>\n{{"name": "{}", "arguments": {{{}', "}}\n</tool_cal
 # As one token each, these passages make a prompt many times shorter.
 PASSAGES = [
     *(f"{Shop.system}\n\n# Tools{TOOLS}", "<|im_start|>tool\n"),
-    *("Basket:\n-", "The basket is empty.", "Thank you."),
-    *("Error: item ", "Error: there is no item "),
+    *("Basket:\n- ", "The basket is empty.", "Thank you.", "Error: the ", "Error: there is no "),
     *(CALL.format("search", '"kind": "'), CALL.format("check_out", END)),
-    *(CALL.format(name, '"item": ') for name in ("add", "remove")),
-    *(END, f'"{END}', "Buy a", " and a", "I need a", "I take the", "I put back the", "That is all"),
-    *(", but I give up.", "\n-", " is in the basket already", " is not in the basket"),
-    *(f" {colour} {kind}" for colour in COLOURS for kind in KINDS),
-    *(f" for {price}" for price in PRICES),
-    *(f" for at most {limit}" for limit in LIMITS),
-    *(f", item {number}" for number in range(1, 10)),
+    *(CALL.format(name, '"item": "') for name in ("add", "remove")),
+    *(f'"{END}', "Buy a ", " and a ", "I need a ", "I take the ", "I put back the ", "That is all"),
+    *(", but I give up.", "- ", "\n- ", " is in the basket already", " is not in the basket"),
+    *(str(Good(*thing)) for thing in product(COLOURS, KINDS, PRICES)),
+    *(str(Want(*thing)) for thing in product(COLOURS, KINDS, LIMITS)),
     *KINDS,
 ]
 
@@ -71,17 +69,14 @@ class Player:
         """Return the right thought and the right call: a tool's name and its argument, if any."""
         wrong, missing = self.env.faults()
         if wrong:
-            return f"I put back the {self.line(wrong[0])}", ("remove", wrong[0])
+            return f"I put back the {wrong[0]}", ("remove", wrong[0])
         if not missing:
             return "That is all", ("check_out",)
         want = missing[0]
         if want.kind not in self.kinds:
             return f"I need a {want}", ("search", want.kind)
         item = next(item for item, good in self.env.shelf.items() if want.fits(good))
-        return f"I take the {self.line(item)}", ("add", item)
-
-    def line(self, item: int) -> str:
-        return f"{self.env.shelf[item]}, item {item}"
+        return f"I take the {item}", ("add", item)
 
     def fail(self, name: str, argument=None) -> tuple | None:
         """Return the call to learn: the right one or a failing; None: it gives up."""
@@ -102,13 +97,13 @@ class Player:
         """Return what it is about to buy, or has bought last."""
         return (self.env.faults()[1] or self.env.wanted[::-1])[0]
 
-    def of_kind(self, kind: str) -> list[int]:
+    def of_kind(self, kind: str) -> list[str]:
         return [item for item, good in self.env.shelf.items() if good.kind == kind]
 
-    def first_of_list(self) -> int:
+    def first_of_list(self) -> str:
         return self.of_kind(self.want().kind)[0]
 
-    def too_dear(self) -> int:
+    def too_dear(self) -> str:
         """Return the item of the right colour whose price is above the customer's limit."""
         want, shelf = self.want(), self.env.shelf
         same = [item for item in self.of_kind(want.kind) if shelf[item].colour == want.colour]

@@ -7,18 +7,20 @@ import pytest
 from envs import make_env
 from envs.shop import Good, Shop, Want
 
+RIGHT, DEAR, BLUE = "red lamp for 30", "red lamp for 70", "blue lamp for 20"
+CUP, BAG = "green cup for 50", "red bag for 20"
 SHELF = {
-    1: Good("red", "lamp", 30),
-    2: Good("red", "lamp", 70),
-    3: Good("blue", "lamp", 20),
-    4: Good("red", "bag", 20),
-    5: Good("green", "cup", 50),
+    RIGHT: Good("red", "lamp", 30),
+    DEAR: Good("red", "lamp", 70),
+    BLUE: Good("blue", "lamp", 20),
+    BAG: Good("red", "bag", 20),
+    CUP: Good("green", "cup", 50),
 }
 
 
 @pytest.fixture
 def shop():
-    """Somebody wants a red lamp for at most 60 and a green cup for at most 50: items 1 and 5."""
+    """Somebody wants a red lamp for at most 60 and a green cup for at most 50: RIGHT and CUP."""
     env = Shop()
     env.reset(seed=0)
     env.shelf, env.basket = dict(SHELF), []
@@ -45,16 +47,16 @@ def play(env, *responses):
 def test_a_list_has_all_things_of_a_kind(shop):
     text, reward, *_ = play(shop, call("search", kind="lamp"))
     assert text.splitlines() == [
-        "- red lamp for 30, item 1",
-        "- red lamp for 70, item 2",
-        "- blue lamp for 20, item 3",
+        "- red lamp for 30",
+        "- red lamp for 70",
+        "- blue lamp for 20",
     ]
     assert reward == 0
 
 
 def test_the_right_order_pays_one(shop):
-    assert play(shop, add(5)) == ("Basket:\n- green cup for 50, item 5", 0, False, False, False)
-    assert play(shop, add(1))[1:] == (0, False, False, False)
+    assert play(shop, add(CUP)) == ("Basket:\n- green cup for 50", 0, False, False, False)
+    assert play(shop, add(RIGHT))[1:] == (0, False, False, False)
     assert play(shop, call("check_out")) == ("Thank you.", 1, True, False, True)
 
 
@@ -62,9 +64,9 @@ def test_the_right_order_pays_one(shop):
     ("items", "reward"),
     [
         ([], 0),  # what is missing costs nothing
-        ([1], 0),
-        ([1, 5, 3], -0.1),  # 3 is of another colour
-        ([2, 3], -0.2),  # and 2 is too dear
+        ([RIGHT], 0),
+        ([RIGHT, CUP, BLUE], -0.1),  # one is of another colour
+        ([DEAR, BLUE], -0.2),  # and one is too dear
     ],
 )
 def test_wrong_orders_cost_per_wrong_thing(shop, items, reward):
@@ -73,15 +75,15 @@ def test_wrong_orders_cost_per_wrong_thing(shop, items, reward):
 
 
 def test_what_was_put_back_does_not_count(shop):
-    assert play(shop, add(2), call("remove", item=2))[0] == "The basket is empty."
-    assert play(shop, add(1), add(5), call("check_out"))[1] == 1
+    assert play(shop, add(DEAR), call("remove", item=DEAR))[0] == "The basket is empty."
+    assert play(shop, add(RIGHT), add(CUP), call("check_out"))[1] == 1
 
 
 @pytest.mark.parametrize(
     ("response", "error"),
     [
-        (add(9), "Error: there is no item 9"),
-        (call("remove", item=1), "Error: item 1 is not in the basket"),
+        (add("red car for 1"), "Error: there is no red car for 1"),
+        (call("remove", item=CUP), "Error: the green cup for 50 is not in the basket"),
         (call("search", kind="car"), "Error: there is no kind 'car'; choices: lamp, cup, bag"),
     ],
 )
@@ -91,22 +93,25 @@ def test_mistakes_are_told_and_change_nothing(shop, response, error):
 
 
 def test_there_is_one_of_each_thing(shop):
-    assert play(shop, add(1), add(1))[0] == "Error: item 1 is in the basket already"
-    assert shop.basket == [1]
+    assert (
+        play(shop, add(RIGHT), add(RIGHT))[0]
+        == "Error: the red lamp for 30 is in the basket already"
+    )
+    assert shop.basket == [RIGHT]
 
 
 def test_a_message_without_a_call_leaves_the_shop_without_pay(shop):
-    assert play(shop, add(1), add(5), "I give up.")[1:] == (0, True, False, False)
+    assert play(shop, add(RIGHT), add(CUP), "I give up.")[1:] == (0, True, False, False)
 
 
 def test_who_checks_out_twice_in_a_message_is_paid_once(shop):
-    twice = play(shop, add(1), add(5), call("check_out") + call("check_out"))
+    twice = play(shop, add(RIGHT), add(CUP), call("check_out") + call("check_out"))
     assert twice == ("Thank you.\nError: you have left the shop", 1, True, False, True)
 
 
 def test_the_time_limit_is_no_end(shop):
     shop.max_turns = 2
-    assert play(shop, add(1), add(5))[1:] == (0, False, True, False)
+    assert play(shop, add(RIGHT), add(CUP))[1:] == (0, False, True, False)
 
 
 def test_each_question_has_one_right_order():
@@ -125,6 +130,6 @@ def test_each_question_has_one_right_order():
 
 
 def test_an_episode_begins_with_an_empty_basket(shop):
-    play(shop, add(1))
+    play(shop, add(RIGHT))
     shop.reset(seed=1)
     assert shop.basket == []
