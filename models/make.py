@@ -3,7 +3,8 @@
     python -m models.make --out models/tiny
     python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai
     python -m models.make --family crafter --steps 1200 --out models/tiny-crafter
-    python -m models.make --family shop --steps 2500 --layers 3 --out models/tiny-shop
+    python -m models.make --family shop --steps 1500 --layers 3 --vocab-size 320 \\
+        --out models/tiny-shop
 
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
 responses. The player has failings: its thoughts are right, but its choice of action is not, which

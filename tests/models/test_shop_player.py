@@ -1,5 +1,7 @@
 """The shop's player: without failings it buys the right things, and its failings are visible."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from transformers import AutoTokenizer
@@ -9,6 +11,7 @@ from memory.chat import make_render
 from models.make import demonstrations
 from models.players.shop import TASKS, Player, said_with
 
+MODEL = Path(EMBEDDED_FAMILIES["shop"]["model"])
 FAULTS = {name: n for name, n in TASKS["shop"].items() if name != "episodes"}
 
 
@@ -64,8 +67,12 @@ def test_who_gives_up_makes_no_call():
 
 def test_prompts_of_the_embedded_model_are_short():
     """A passage that changed in envs/ without a new model would be spelt out in 600 tokens."""
-    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FAMILIES["shop"]["model"])
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
     render = make_render(tokenizer, 1024)
     turns = demonstrations(Player("shop", np.random.default_rng(0), **FAULTS), 20, 1, 8, 8)
     assert max(len(render(messages).ids) for messages, _ in turns) < 200
     assert max(len(tokenizer(response).input_ids) for _, response in turns) < 12
+
+
+def test_the_embedded_model_is_tiny():
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) < 2_000_000
