@@ -31,6 +31,7 @@ FAMILIES = {
     "babaisai": dict(response_limit=384, w_iter=10),
     "calculator": dict(memory_length=8),  # all turns of an episode
     "gsm8k": dict(prompt_limit=3072, memory_length=8),  # all turns: one may need an earlier result
+    "shop": dict(memory_length=8),  # turns: the whole episode
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
@@ -64,6 +65,10 @@ EMBEDDED_FAMILIES = {
     "guess": dict(
         model=str(MODELS / "tiny-guess"), num_updates=60, minibatch=64, lr=1.5e-4, critic_lr=5e-4,
         lr_schedule="linear", kl_coef=0.01, w_epoch=8, response_limit=16, eval_interval=30,
+    ),
+    "shop": dict(
+        model=str(MODELS / "tiny-shop"), num_updates=60, lr=3e-4, critic_lr=5e-4, minibatch=64,
+        w_epoch=8,
     ),
 }  # fmt: skip
 

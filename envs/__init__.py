@@ -18,6 +18,7 @@ ENVS = {
     "dialogue-guess": "envs.guess:Guess",
     "gsm8k": "envs.gsm8k:GSM8K",
     "tools-calculator": "envs.calculator:Calculator",
+    "tools-shop": "envs.shop:Shop",
     "toy": "envs.toy:Toy",
 }
 AGENT = "agent:"

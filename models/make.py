@@ -5,6 +5,8 @@
     python -m models.make --family crafter --steps 1200 --out models/tiny-crafter
     python -m models.make --family calculator --layers 3 --steps 2500 --out models/tiny-calculator
     python -m models.make --family guess --steps 2000 --out models/tiny-guess
+    python -m models.make --family shop --steps 1500 --layers 3 --vocab-size 320 \\
+        --out models/tiny-shop
 
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
 responses. The player has failings: its thoughts are right, but its choice of action is not, which
@@ -53,16 +55,16 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TURNS = [*(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant")), "<|im_end|>\n"]
 
 
-def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0):
+def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0):
     """Return (messages, response) of every turn that the player plays.
 
-    The memory's length alternates between 0 and longest_memory. If the last turn were always in
-    sight, a clone would learn to follow it and be lost in the first turn.
+    The memory's length alternates between shortest and longest_memory. If the last turn were always
+    in sight, a clone would learn to follow it and be lost in the first turn.
     """
     turns = []
     for episode in range(episodes):
         observation = begin(player.env, seed * 100_003 + episode)
-        memory = WindowMemory(episode % (longest_memory + 1))
+        memory = WindowMemory(shortest + episode % (longest_memory - shortest + 1))
         memory.reset(observation)
         player.start()
         done = False
@@ -165,7 +167,8 @@ def play_tasks(family: str, seed: int) -> list:
         given = dict(given)
         episodes = given.pop("episodes")
         player = players.Player(task, np.random.default_rng(seed), **given)
-        played = demonstrations(player, episodes, seed, players.LONGEST_MEMORY)
+        shortest = getattr(players, "SHORTEST_MEMORY", 0)
+        played = demonstrations(player, episodes, seed, players.LONGEST_MEMORY, shortest)
         print(f"{task}: {len(played)} turns in {episodes} episodes", flush=True)
         turns += played
     return turns

@@ -27,6 +27,7 @@ from envs.pool.vec_env import make_envs
         ("babyai-pick-up-seq-go-to", "babyai"),
         ("baba-two_room-goto_win", "babaisai"),
         ("crafter", "crafter"),
+        ("tools-shop", "shop"),
         ("toy", "toy"),
     ],
 )
@@ -47,7 +48,8 @@ def test_options_that_are_none_are_the_environments_own():
 
 
 def test_every_family_names_its_class():
-    known = {"babyai", "baba", "crafter", "dialogue-guess", "gsm8k", "tools-calculator", "toy"}
+    known = {"babyai", "baba", "crafter", "dialogue-guess", "gsm8k", "tools-calculator"}
+    known |= {"tools-shop", "toy"}
     assert set(envs.ENVS) == known
     assert all(re.fullmatch(r"envs\.\w+:\w+", path) for path in envs.ENVS.values())
 
