@@ -70,8 +70,7 @@ def probed(name: str, tools: bool, thinking: str, **template):
     first = asked(tools)
     remembered = memory.make("full", 0)
     remembered.reset(first)
-    args = SimpleNamespace(prompt_limit=5000, resume=None, memory="full")
-    args.history_thinking = thinking
+    args = SimpleNamespace(prompt_limit=5000, resume=None, history_thinking=thinking, memory="full")
     return make_render(args, tokenizer_of(name), remembered)
 
 
@@ -100,7 +99,7 @@ def test_a_template_that_refuses_a_role_is_one_line(role):
     each = "{%- for m in messages %}"
     assert each in CHAT_TEMPLATE
     tokenizer.chat_template = CHAT_TEMPLATE.replace(each, each + refuses)
-    args = SimpleNamespace(prompt_limit=5000, resume=None, history_thinking="keep")
+    args = SimpleNamespace(prompt_limit=5000, resume=None, history_thinking="keep", memory="full")
     with pytest.raises(ValueError, match=rf"^the model's chat template refuses .*: no {role}$"):
         make_render(args, tokenizer, first)
 
