@@ -195,6 +195,8 @@ def json_object(text: str) -> dict:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
     if not isinstance(given, dict) or not all(map(str.isidentifier, given)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object of names and values")
+    for name in sorted({"messages", "tools", "documents", "add_generation_prompt"} & given.keys()):
+        raise argparse.ArgumentTypeError(f"{name} is given to the template in each prompt")
     return given
 
 

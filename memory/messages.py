@@ -48,9 +48,8 @@ class Chat(list):
 
 def is_message(thing) -> bool:
     """Return whether something is a chat message as memories keep it."""
-    if not isinstance(thing, dict):
-        return False
-    return {type(thing.get("role")), type(thing.get("content"))} == {str}
+    texts = [thing.get("role"), thing.get("content")] if isinstance(thing, dict) else [None]
+    return all(isinstance(text, str) for text in texts)
 
 
 def one_call_each(messages: list[dict]) -> list[dict]:

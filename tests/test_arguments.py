@@ -180,7 +180,12 @@ def test_a_resumed_run_moves_between_workers_and_threads(tmp_path):
 def test_template_arguments_are_a_json_object(capsys):
     args = get_args([*MODEL, "--template-kwargs", '{"enable_thinking": false}'])
     assert args.template_kwargs == {"enable_thinking": False}
-    for bad, said in (("{", "is not JSON"), ("[1]", "is not a JSON object"), ('{"a b": 1}', "is ")):
+    for bad, said in (
+        ("{", "is not JSON"),
+        ("[1]", "is not a JSON object"),
+        ('{"a b": 1}', "is "),
+        ('{"tools": 1}', "in each"),
+    ):
         with pytest.raises(SystemExit):
             get_args([*MODEL, "--template-kwargs", bad])
         error = capsys.readouterr().err

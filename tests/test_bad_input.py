@@ -147,7 +147,10 @@ FLAGS = [
     ("--env-name bad_envs:Env-v0", "'bad_envs:Env-v0' cannot be made: Environment `Env` doesn't"),
     ("--env-name gymnasium:CartPole-v1", "actions must both be gymnasium.spaces.Text"),
     ("--env-name gymnasium:CartPole-v1 --env-workers 1", "must both be gymnasium.spaces.Text"),
-    ("--memory newest", "unknown memory 'newest'; choices: window, action, periodic, full, verbatim"),
+    (
+        "--memory newest",
+        "unknown memory 'newest'; choices: window, action, periodic, ",
+    ),
     ("--memory .memory:Memory", "unknown memory '.memory:Memory'; choices: window"),
     ("--memory no_such_module:Memory", "memory 'no_such_module:Memory' cannot be imported"),
     ("--memory json:Memory", "module 'json' has no 'Memory'; choices: window"),
