@@ -162,7 +162,10 @@ def hidden_tokens(tokenizer) -> set[int]:
     """Return the special tokens that a response's text leaves out: all that the chat template does
     not use for tool calls and for reasoning. A model that could write the others into its text
     would begin messages of users in later prompts."""
-    special = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = {id for id, token in added.items() if token.special}
+    if not special:
+        return set()
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
     asked, said = {"role": "user", "content": "?"}, {"role": "assistant", "content": ""}
     spoken = set(tokenizer.convert_tokens_to_ids(["<think>", "</think>"]))

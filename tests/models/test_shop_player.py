@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from arguments import EMBEDDED_FAMILIES
-from memory.chat import make_render
+from memory.chat import Renderer
 from models.make import demonstrations
 from models.players.shop import TASKS, Player, said_with
 
@@ -68,7 +68,7 @@ def test_who_gives_up_makes_no_call():
 def test_prompts_of_the_embedded_model_are_short():
     """A passage that changed in envs/ without a new model would be spelt out in 600 tokens."""
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    render = make_render(tokenizer, 1024)
+    render = Renderer(tokenizer, 1024)
     turns = demonstrations(Player("shop", np.random.default_rng(0), **FAULTS), 20, 1, 8, 8)
     assert max(len(render(messages).ids) for messages, _ in turns) < 200
     assert max(len(tokenizer(response).input_ids) for _, response in turns) < 12
