@@ -168,7 +168,12 @@ def _work(connection: Connection, make: Callable, owned: list[int], parent: int)
     for number in GROUP_SIGNALS:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
-    os.register_at_fork(after_in_child=partial(_forked, connection))
+    hold = partial(signal.pthread_sigmask, signal.SIG_BLOCK, GROUP_SIGNALS)
+    release = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    # A signal that comes before `_forked` would be ignored in the new process too, and so lost.
+    os.register_at_fork(
+        before=hold, after_in_parent=release, after_in_child=partial(_forked, connection)
+    )
     _die_with(parent)
     inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
@@ -179,6 +184,7 @@ def _forked(connection: Connection) -> None:
     """In a process that an environment forks: it is no worker and holds no worker's pipe open."""
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     connection.close()
 
 
