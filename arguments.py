@@ -21,7 +21,8 @@ PAPER = dict(
     model="Qwen/Qwen2.5-3B-Instruct", n_env=32, e_len=8, num_updates=300, minibatch=128,
     ppo_epoch=1, lr=1e-6, critic_lr=1e-5, w_epoch=40, w_iter=5, w_lr=1e-5, w_fraction=0.1,
     critic_layers=2, value_clip=0.5, prompt_limit=1024, response_limit=512, memory_length=1,
-    token_budget=4096, env_workers=0, memory="window",
+    token_budget=4096, env_workers=0, memory="window", first_token_weight=3.0, gamma_step=0.99,
+    lam_step=0.95, gamma_token=1.0, lam_token=1.0, whiten="on", kl_in="reward", kl_coef=0.001,
 )  # fmt: skip
 # Of a rank's processors the trainer needs one, and more than eight workers have little to do.
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -48,6 +49,28 @@ EMBEDDED = dict(
     w_fraction=0.2, critic_layers=1, response_limit=32, eval_interval=20,
     env_workers=0,  # workers change the engine's batches, and with them the last bits of a run
 )  # fmt: skip
+# Estimators other than the paper's bring the settings that they were published with. Those without
+# a critic leave the scale of their advantages as it is; GRPO's and GiGPO's KL is part of the loss.
+NO_CRITIC = dict(no_critic=True, critic_layers=0, w_epoch=0)
+METHODS = {
+    "turn-gae": dict(first_token_weight=float("inf")),  # one value a turn
+    "rloo": NO_CRITIC | dict(whiten="off", kl_coef=0.03),
+    "grpo": NO_CRITIC | dict(whiten="off", kl_in="loss", kl_coef=0.04),
+    "gigpo": NO_CRITIC | dict(whiten="off", kl_in="loss", kl_coef=0.01, gamma_step=0.95),
+}
+GROUPED = ("rloo", "grpo", "gigpo")  # they compare the episodes of a group
+# Typed flags that would change nothing
+OF_A_CRITIC = (
+    "critic_layers critic_lr value_clip value_grad_trunk first_token_weight w_iter w_lr w_fraction "
+    "use_proper_time_limits"
+)
+UNUSED = {
+    "token-gae": "gamma_step lam_step",
+    "turn-gae": "gamma_token lam_token",
+    "rloo": "gamma_step lam_step gamma_token lam_token",
+    "grpo": "gamma_step lam_step gamma_token lam_token",
+    "gigpo": "lam_step gamma_token lam_token",
+}
 ENGINE_NAMES = ("auto", "vllm", "transformers")
 LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller updates away
 CALCULATOR = dict(
@@ -113,19 +136,29 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--w-fraction", type=float, help="share of the turns to train on, per round")
     group("--w-lr", type=float, help="learning rate of the critic during the warm-up")
     group = parser.add_argument_group("advantages").add_argument
-    group("--advantages", default="dual-gae", help="estimator: dual-gae or module:function")
+    group("--advantages", default="dual-gae",
+          help="dual-gae, token-gae, turn-gae, rloo, grpo, gigpo or module:function")  # fmt: skip
+    group("--no-critic", action="store_true",
+          help="there are no values; rloo, grpo and gigpo never have any")  # fmt: skip
     group("--e-len", type=int, help="turns of each environment per update, E")
-    group("--gamma-step", type=float, default=0.99, help="discount from turn to turn")
-    group("--lam-step", type=float, default=0.95, help="GAE lambda from turn to turn")
-    group("--gamma-token", type=float, default=1.0, help="discount from token to token")
-    group("--lam-token", type=float, default=1.0, help="GAE lambda from token to token")
+    words = "whole episodes, of which this many begin from one seed; 0: exactly E turns"
+    group("--group-size", type=int, default=0, help=words)
+    words = "of whole episodes: a batch has at least so many turns; default: n_env x e_len"
+    group("--turns-per-update", type=int, help=words)
+    group("--gamma-step", type=float, help="discount from turn to turn")
+    group("--lam-step", type=float, help="GAE lambda from turn to turn")
+    group("--gamma-token", type=float, help="discount from token to token")
+    group("--lam-token", type=float, help="GAE lambda from token to token")
+    group("--whiten", choices=["on", "off"], help="make the advantages of a batch white")
     group("--use-proper-time-limits", action="store_true",
           help="bootstrap at a time limit instead of counting a failure")  # fmt: skip
-    group("--kl-coef", type=float, default=0.001, help="beta of the KL penalty in the reward")
-    group("--kl-estimator", choices=["k1", "k2", "k3"], default="k1", help="KL of the penalty")
+    group("--kl-in", choices=["reward", "loss"], help="where the KL penalty is")
+    group("--kl-coef", type=float, help="beta of the KL penalty")
+    group("--kl-estimator", choices=["k1", "k2", "k3"], help="KL of the penalty")
     group("--kl-target", type=float, help="KL per token that beta adapts to; default: fixed beta")
     group = parser.add_argument_group("update").add_argument
     group("--num-updates", type=int, help="PPO updates")
+    group("--num-turns", type=int, help="end after the update that reaches this many turns, too")
     group("--critic-layers", type=int, help="decoder layers that the critic copies; 0: a head")
     group("--value-grad-trunk", action="store_true", help="let the value loss train the trunk")
     group("--lr", type=float, help="learning rate of the actor, or of its adapters")
@@ -137,8 +170,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--token-budget", type=int, help="padded tokens per forward pass")
     group("--clip", type=float, default=0.2, help="clip range of the probability ratio")
     group("--value-clip", type=float, help="clip range of value changes; inf: off")
-    group("--first-token-weight", type=float, default=3.0,
-          help="weight of a turn's first token in the value loss")  # fmt: skip
+    words = "weight of a turn's first token in the value loss; inf: it alone counts"
+    group("--first-token-weight", type=float, help=words)
     group("--entropy-coef", type=float, default=0.0, help="coefficient of the entropy bonus")
     group("--max-grad-norm", type=float, default=1.0, help="clips the gradient; inf: off")
     group("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
@@ -178,6 +211,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         args.resume = resumed
         refuse_changes(args, saved)
         check(args)
+        if not args.eval_only:
+            check_method(args, known)
         if args.memory == "full" and known.memory_length is not None:
             raise ValueError("--memory full shows every turn; leave --memory-length out")
         if known.skip_first_eval and known.eval_only:  # as typed, not as a resumed run had it
@@ -207,10 +242,15 @@ def defaults(known: argparse.Namespace) -> dict:
     chosen = PAPER | FAMILIES.get(name, {})
     if small:
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
+    chosen |= METHODS.get(known.advantages, NO_CRITIC if known.no_critic else {})
+    in_loss = (known.kl_in or chosen["kl_in"]) == "loss"
+    chosen |= dict(kl_estimator="k3" if in_loss else "k1")  # the gradient of k1 is noise alone
     if known.lora_rank:
         chosen |= dict(lr=max(chosen["lr"], LORA_LR))
     n_env, e_len = known.n_env or chosen["n_env"], known.e_len or chosen["e_len"]
-    chosen |= dict(minibatch=min(chosen["minibatch"], n_env * e_len))
+    turns = known.turns_per_update or n_env * e_len
+    chosen |= dict(minibatch=min(chosen["minibatch"], turns))
+    chosen |= dict(turns_per_update=turns if known.group_size else None)
     chosen |= dict(env_workers=0 if known.env_threads else min(chosen["env_workers"], n_env))
     why = f"{'' if small else 'not '}narrower than {NARROW} (hidden size: {width or 'unknown'})"
     said = known.model and f"the {'embedded models' if small else 'paper'}: the model is {why}"
@@ -223,16 +263,17 @@ RANGES = [
     # what a flag must be in words and in code (nan fails each test), and the flags
     ("from 1 to 1000000000", lambda x: 1 <= x <= MANY,
      "n_env e_len num_updates minibatch ppo_epoch token_budget prompt_limit response_limit "
-     "eval_episodes save_interval w_iter max_episode_steps"),
+     "eval_episodes save_interval w_iter max_episode_steps num_turns turns_per_update"),
     ("from 0 to 1000000000", lambda x: 0 <= x <= MANY,
      "w_epoch memory_length env_workers env_threads eval_interval log_envs critic_layers "
-     "lora_rank"),
+     "lora_rank group_size"),
     ("from 0 to 2**32 - 1", lambda x: 0 <= x < 2**32, "seed"),
     ("in [0, 1]", lambda x: 0 <= x <= 1,
      "gamma_step lam_step gamma_token lam_token lr critic_lr w_lr"),
     ("in (0, 1]", lambda x: 0 < x <= 1, "w_fraction gpu_memory_utilization"),
     ("at least 0 and finite", lambda x: 0 <= x < INF, "kl_coef entropy_coef format_penalty"),
-    ("above 0 and finite", lambda x: 0 < x < INF, "kl_target first_token_weight"),
+    ("above 0 and finite", lambda x: 0 < x < INF, "kl_target"),
+    ("above 0 (inf: first tokens alone)", lambda x: x > 0, "first_token_weight"),
     ("at least 1", lambda x: x >= 1, "tis_cap"),
     ("above 0 (inf: off)", lambda x: x > 0, "clip value_clip max_grad_norm env_timeout"),
     ("0 or from 0.001 to 1000", lambda x: x == 0 or 0.001 <= x <= 1000, "temperature"),
@@ -249,12 +290,13 @@ def check(args: argparse.Namespace) -> None:
     if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
     check_data(args.env_name, args.data)
-    turns = args.n_env * args.e_len
+    turns = args.turns_per_update or args.n_env * args.e_len
     batch = f"n_env x e_len = {args.n_env} x {args.e_len} = {turns} turns"
+    batch = f"--turns-per-update {turns}" if args.turns_per_update else batch
     if turns * max(1, args.w_epoch) > MAX_TURNS:
         times = f" ({args.w_epoch} times for the warm-up)" if args.w_epoch > 1 else ""
         raise ValueError(f"{batch}{times} are more than the {MAX_TURNS} that fit into memory")
-    if not args.eval_only and turns % args.minibatch:
+    if not (args.eval_only or args.group_size) and turns % args.minibatch:
         raise ValueError(f"{batch} do not divide into minibatches of {args.minibatch}")
     if ":" not in args.engine and args.engine not in ENGINE_NAMES:
         choices = f"choices: {', '.join(ENGINE_NAMES)}, or module:name of your own"
@@ -279,6 +321,39 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--offload-optimizer needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:
         raise ValueError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
+
+
+def check_method(args: argparse.Namespace, known: argparse.Namespace) -> None:
+    """ValueError: estimator, batches, critic and KL do not go together, or a typed flag would
+    change nothing."""
+    name, size = args.advantages, args.group_size
+    is_typed = lambda value: value is not None and value is not False
+    typed = lambda names: [n for n in names.split() if is_typed(getattr(known, n))]
+    flags = lambda names: ", ".join(f"--{n.replace('_', '-')}" for n in names)
+    if size and args.n_env % size:
+        raise ValueError(f"--group-size {size} does not divide --n-env {args.n_env}")
+    if name in GROUPED and size < 2:
+        raise ValueError(f"--advantages {name} compares whole episodes that begin from one seed: "
+                         f"it needs --group-size 2 or more, got {size}")  # fmt: skip
+    if size and known.e_len is not None:
+        raise ValueError("--e-len cuts episodes into batches of equal turns; with --group-size, "
+                         "which keeps them whole, give --turns-per-update")  # fmt: skip
+    if not size and known.turns_per_update is not None:
+        raise ValueError("--turns-per-update is about whole episodes: it goes with --group-size; "
+                         "other batches have n_env x e_len turns")  # fmt: skip
+    if args.no_critic and name not in GROUPED and ":" not in name:
+        raise ValueError(f"--advantages {name} needs a critic: leave --no-critic out")
+    if args.no_critic and (given := typed(OF_A_CRITIC) + ["w_epoch"] * (args.w_epoch > 0)):
+        raise ValueError(f"without a critic there is nothing for {flags(given)} to set; leave it "
+                         f"out (--advantages {name})")  # fmt: skip
+    if given := typed(UNUSED.get(name, "")):
+        raise ValueError(f"--advantages {name} has no {flags(given)}; leave it out")
+    if args.kl_in == "loss" and args.kl_estimator == "k1" and args.kl_coef > 0:
+        raise ValueError("--kl-in loss needs --kl-estimator k2 or k3: "
+                         "the gradient of k1 is 0 in expectation")  # fmt: skip
+    if args.num_turns and args.lr_schedule == "linear":
+        raise ValueError("--lr-schedule linear falls to 0 over --num-updates, which a run with "
+                         "--num-turns may never reach")  # fmt: skip
 
 
 class OneLineParser(argparse.ArgumentParser):

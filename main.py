@@ -38,14 +38,15 @@ from storage.rollout import make_storage
 def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
     """Fill `rollouts`; nobody waits for the slowest response or the slowest environment.
 
-    seed: with an episode and a turn it makes the sampling noise; stop: may end this early
+    seed: with an episode, a turn and a member of a group it makes the sampling noise
+    stop: may end this early
     """
 
     def ask(i: int) -> None:
         """Let the engine answer the next prompt of environment i, unless its turns are complete."""
         prompt = render(memories[i].messages())
         if rollouts.wants(i):
-            engine.submit(i, prompt, seed=(seed, *envs.place(i)))
+            engine.submit(i, prompt, seed=(seed, *envs.place(i), rollouts.member(i)))
         else:
             rollouts.finish(i, prompt)  # nothing is sampled for it: its value is the bootstrap
 
@@ -62,7 +63,8 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
                 rollouts.limit(i, render(memories[i].messages()))
             if step.first is not None:  # the episode ended, and the next one has begun
                 memories[i].reset(step.first)
-            ask(i)
+            for k in rollouts.due(i):  # i alone, or a group that begins its episodes together
+                ask(k)
     if not stop.now():  # all ranks go on, or none
         rollouts.join()  # now each of them holds the whole batch
 
@@ -77,10 +79,10 @@ def main(args) -> int:
             return 0
         kl, estimator, warm_up_critic = make_kl(args), make_estimator(args), make_warm_up(args)
         actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
-        agent, rollouts = make_agent(args, actor_critic, ranks), make_storage(args, ranks)
+        agent, rollouts = make_agent(args, actor_critic, ranks, kl), make_storage(args, ranks)
         start = checkpoints.restore(tokenizer, agent=agent, kl=kl, episodes=rollouts.episodes)
         mine = ranks.share(args.n_env)  # the environments that this rank plays
-        envs = make_envs(args, training_seeds(args.seed, mine), first=mine.start)
+        envs = make_envs(args, training_seeds(args.seed, mine, args.group_size), first=mine.start)
         cleanup.callback(envs.close)
         memories = make_memories(args, envs.resume(checkpoints.places(mine)))
         render = make_render(args, tokenizer, memories[0])
@@ -93,7 +95,7 @@ def main(args) -> int:
 
         if args.w_epoch and not checkpoints.state and not args.eval_only:
             batches = rollouts.longer(args.w_epoch)
-            logger.say(f"critic warm-up on {batches.e_len * args.n_env} turns ...")
+            logger.say(f"critic warm-up on {batches.least * args.n_env} turns ...")
             with timer("collect"):
                 collect(envs, memories, engine, render, batches, args.seed, stop)
             engine.sleep()
@@ -106,7 +108,7 @@ def main(args) -> int:
             del batches  # many times the turns of an update, in memory
 
         for update in count(start):
-            last = args.eval_only or update == args.num_updates or stop.now()
+            last = args.eval_only or checkpoints.complete(update) or stop.now()
             checkpoints.mark(update, envs)
             if checkpoints.due(last):
                 checkpoints.save()
@@ -132,7 +134,7 @@ def main(args) -> int:
             with timer("push"):
                 engine.push_weights(actor_critic)
             logger.write(update + 1, rollouts, envs, figures | timer.lap())
-            kl.update(rollouts.mean_kl(), args.n_env * args.e_len)
+            kl.update(rollouts.mean_kl(), len(rollouts.rows))
             rollouts.after_update()
 
         return logger.goodbye(stop)

@@ -6,6 +6,7 @@ and critic share one optimizer with two learning rates. `fit_critic` is the crit
 warm-up.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -21,7 +22,7 @@ from storage.ranks import ALONE, Ranks
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
 
-def make_agent(args, actor_critic, ranks: Ranks) -> "Agent":
+def make_agent(args, actor_critic, ranks: Ranks, kl=None) -> "Agent":
     flags = "lr critic_lr lr_schedule clip value_clip first_token_weight entropy_coef max_grad_norm"
     return Agent(
         actor_critic,
@@ -30,6 +31,8 @@ def make_agent(args, actor_critic, ranks: Ranks) -> "Agent":
         ratio_cap=args.tis_cap or float("inf"),
         ranks=ranks,
         make_stepper=make_stepper(args.zero_stage, args.offload_optimizer),
+        whiten=args.whiten == "on",
+        kl=kl,
     )
 
 
@@ -38,6 +41,7 @@ class Agent:
 
     generator: shuffles the turns, in the same way on all ranks; ratio_cap: --tis-cap
     make_stepper: `Stepper`, or a class that shards the optimizer over the ranks
+    whiten: whether advantages are made white; kl: a `KLPenalty`, which may be a term of the loss
     """
 
     def __init__(
@@ -45,18 +49,22 @@ class Agent:
         first_token_weight: float, entropy_coef: float, max_grad_norm: float, ppo_epoch: int,
         minibatch: int, generator: torch.Generator, lr_schedule: str = "constant",
         ratio_cap: float = float("inf"), ranks: Ranks = ALONE, make_stepper=Stepper,
+        whiten: bool = True, kl=None,
     ):  # fmt: skip
         self.actor_critic = actor_critic
         actor, critic = actor_critic.actor_parameters(), actor_critic.critic_parameters()
         groups = [dict(params=actor, lr=lr), dict(params=critic, lr=critic_lr)]
+        groups = groups if critic else groups[:1]
         # A second beta of .999 would average over more steps than many runs have.
-        options = dict(betas=(0.9, 0.99), weight_decay=0.0, fused=critic[0].is_cuda)
+        options = dict(betas=(0.9, 0.99), weight_decay=0.0, fused=actor[0].is_cuda)
         self.optimizer = torch.optim.AdamW(groups, **options)
         self.stepper = make_stepper(actor_critic, self.optimizer, max_grad_norm, ranks)
-        self.ranks, self.base_lrs, self.lr_schedule = ranks, (lr, critic_lr), lr_schedule
+        self.ranks, self.lr_schedule = ranks, lr_schedule
+        self.base_lrs = [group["lr"] for group in groups]
         self.clip, self.value_clip, self.ratio_cap = clip, value_clip, ratio_cap
         self.first_token_weight, self.entropy_coef = first_token_weight, entropy_coef
-        self.ppo_epoch, self.minibatch = ppo_epoch, minibatch
+        self.ppo_epoch, self.minibatch, self.whiten = ppo_epoch, minibatch, whiten
+        self.kl = kl if kl is not None and kl.in_loss else None
         self.generator = generator
         self.skipped_steps, self.skipped_rows = 0, []
 
@@ -94,7 +102,7 @@ class Agent:
         """One PPO update on a storage whose advantages are computed. Returns the ppo/* metrics."""
         mask = rollouts.response_mask  # (E, N, T)
         # White, so that the scale of the rewards does not change the policy's steps.
-        advantages = whiten(rollouts.advantages, mask)
+        advantages = whiten(rollouts.advantages, mask) if self.whiten else rollouts.advantages
         sums, tokens, norms, first_ratio = {}, 0, [], None
         for epoch in range(self.ppo_epoch):
             # The first epoch takes the minibatches along which the turns were scored.
@@ -106,16 +114,11 @@ class Agent:
                 norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
                 for name, total in totals.items():
                     sums[name] = sums.get(name, 0.0) + total
-        # (E, N): values and returns of the first token of each turn
-        values, returns = rollouts.values[..., 0], rollouts.returns[..., 0]
         return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
             "ppo/ratio_first_minibatch": first_ratio,
-            "ppo/grad_norm": sum((a**2 + c**2) ** 0.5 for a, c in norms) / len(norms),
-            "ppo/grad_norm_actor": sum(actor for actor, _ in norms) / len(norms),
-            "ppo/grad_norm_critic": sum(critic for _, critic in norms) / len(norms),
-            "ppo/explained_variance": explained_variance(values, returns),
-            "ppo/value_mean": values.mean().item(),
-            "ppo/return_mean": returns.mean().item(),
+            "ppo/grad_norm": sum(math.hypot(*both) for both in norms) / len(norms),
+            "ppo/grad_norm_actor": sum(actor for actor, *_ in norms) / len(norms),
+            **_critic_figures(rollouts, [critic for _, *critics in norms for critic in critics]),
             "ppo/advantage_std": rollouts.advantages[mask].std().item(),
             "ppo/skipped_steps": self.skipped_steps,
             "ppo/lr": self.optimizer.param_groups[0]["lr"],
@@ -156,6 +159,10 @@ class Agent:
             policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip, self.ratio_cap)
             value = self._value_loss(rollouts, scores.values, batch.rows, mask)
             loss = policy.sum() / n_tokens + value.sum() / n_weights
+            if self.kl and self.kl.coef > 0:  # with 0 there may be no reference
+                ref_logps = rollouts.take(rollouts.ref_logps, batch.rows, mask)
+                penalty = self.kl.estimate(scores.logps, ref_logps)
+                loss = loss + self.kl.coef * penalty.sum() / n_tokens
             if self.entropy_coef > 0:  # else entropies carry no gradient, which saves memory
                 loss = loss - self.entropy_coef * scores.entropies.sum() / n_tokens
             self.stepper.backward(loss)  # now, so that only one micro-batch's activations exist
@@ -171,18 +178,22 @@ class Agent:
         sums = dict(zip(FIGURES, self.ranks.sum(sums).tolist(), strict=True))
         return sums | {"tokens": n_tokens.item()}, ratio
 
-    def _value_loss(self, rollouts, values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
+    def _value_loss(self, rollouts, values: Tensor | None, rows: Tensor, mask: Tensor) -> Tensor:
         """Value loss of the response tokens of `rows`, times their weights, (R,)."""
+        if values is None:  # there is no critic
+            return torch.zeros(int(mask.sum()), device=mask.device)
         weights = first_token_weights(mask, self.first_token_weight)[mask]
         old = rollouts.take(rollouts.values, rows, mask)
         returns = rollouts.take(rollouts.returns, rows, mask)
         return weights * value_loss(values, old, returns, self.value_clip)
 
     def shuffled(self, rows: Sequence[int]) -> list[list[int]]:
-        """The minibatches of an epoch: `rows` in mixed order, in chunks of `minibatch`."""
+        """The minibatches of an epoch: `rows` in mixed order, in chunks of about `minibatch`."""
         # Neighbouring turns of an episode are alike: together they would pull in one direction.
         order = torch.randperm(len(rows), generator=self.generator)
-        return [[rows[place] for place in chunk.tolist()] for chunk in order.split(self.minibatch)]
+        # Equal chunks: of a few turns that are left over, the last step would be as long as others.
+        chunks = order.tensor_split(max(1, round(len(rows) / self.minibatch)))
+        return [[rows[place] for place in chunk.tolist()] for chunk in chunks]
 
     def _step(self, rows: list[int], loss: float) -> list[float]:
         """Clip and step; returns the actor's and the critic's norm. A loss or gradient of `rows`
@@ -192,3 +203,19 @@ class Agent:
             self.skipped_steps, self.skipped_rows = self.skipped_steps + 1, rows
             print(f"loss {loss}, gradient norms {norms}: optimizer step skipped")
         return norms
+
+
+def _critic_figures(rollouts, norms: list[float]) -> dict[str, float | None]:
+    """What the update says of the critic, None where there is none. norms: of its gradients"""
+    names = "value_loss grad_norm_critic explained_variance value_mean return_mean"
+    if not norms:
+        return dict.fromkeys([f"ppo/{name}" for name in names.split()])
+    turns = rollouts.response_mask.any(-1)  # (E, N)
+    # values and returns of the first token of each turn
+    values, returns = rollouts.values[..., 0][turns], rollouts.returns[..., 0][turns]
+    return {
+        "ppo/grad_norm_critic": sum(norms) / len(norms),
+        "ppo/explained_variance": explained_variance(values, returns),
+        "ppo/value_mean": values.mean().item(),
+        "ppo/return_mean": returns.mean().item(),
+    }

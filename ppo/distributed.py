@@ -80,14 +80,17 @@ def make_ranks(args) -> Ranks:
             raise ValueError(f"--zero-stage {args.zero_stage} needs deepspeed ({error})") from error
     alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 and not args.zero_stage
     ranks = ALONE if alone else LaunchedRanks()
-    check_shares(args.n_env, args.minibatch, ranks)
+    check_shares(args.n_env, args.minibatch, ranks, 0 if args.eval_only else args.group_size)
     return ranks
 
 
-def check_shares(n_env: int, minibatch: int, ranks: Ranks) -> None:
+def check_shares(n_env: int, minibatch: int, ranks: Ranks, group_size: int = 0) -> None:
     """Raise a ValueError if the ranks cannot share these environments and minibatches evenly."""
     if n_env % ranks.size:
         raise ValueError(f"--n-env {n_env} does not divide among {ranks.size} ranks")
+    if n_env // ranks.size % max(1, group_size):
+        share = f"the {n_env // ranks.size} environments of each of {ranks.size} ranks"
+        raise ValueError(f"--group-size {group_size} does not divide {share}")
     if minibatch < ranks.size:
         raise ValueError(f"--minibatch {minibatch} is less than a turn for each rank")
 
@@ -152,12 +155,13 @@ class ZeroStepper(Stepper):
         self.squares.clear()
         self.engine.step()
         if self.engine.optimizer.overflow:
-            return [float("nan")] * 2, False
+            return [float("nan")] * len(self.optimizer.param_groups), False
         clipped = max(1.0, float(self.engine.get_global_grad_norm()) / self.max_grad_norm)
-        return [clipped * self.squares[name] ** 0.5 for name in ("actor", "critic")], True
+        names = [group["name"] for group in self.optimizer.param_groups]
+        return [clipped * self.squares[name] ** 0.5 for name in names], True
 
     def _name_groups(self) -> None:
-        for name, group in zip(("actor", "critic"), self.optimizer.param_groups, strict=True):
+        for name, group in zip(("actor", "critic"), self.optimizer.param_groups, strict=False):
             group["name"] = name
 
     def _measure(self, optimizer, *_) -> None:

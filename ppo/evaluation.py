@@ -29,6 +29,12 @@ class Panel:
     def wants(self, n: int) -> bool:
         return not self.over[n]
 
+    def due(self, n: int) -> list[int]:
+        return [n]
+
+    def member(self, n: int) -> int:
+        return 0
+
     def act(self, n: int, response) -> None:
         self.responses[n] = response
 

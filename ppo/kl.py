@@ -1,7 +1,9 @@
 """KL to the policy's start: estimates per token, and the coefficient of the penalty.
 
 `RolloutStorage.penalise_kl` takes the estimate of each sampled token off its reward. k1 is unbiased
-there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence").
+there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence"). With --kl-in loss
+the estimate is a term of the loss instead, as in GRPO; k1 would be none, for its gradient is 0 in
+expectation.
 """
 
 from torch import Tensor
@@ -29,17 +31,19 @@ KL_ESTIMATES = {"k1": k1, "k2": k2, "k3": k3}  # --kl-estimator
 
 
 def make_kl(args) -> "KLPenalty":
-    return KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target)
+    return KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_in == "loss")
 
 
 class KLPenalty:
-    """The coefficient beta and the estimate that it multiplies. With a target beta adapts:
+    """The coefficient beta and the estimate that it multiplies, in the reward or in the loss.
 
+    With a target beta adapts:
     beta <- beta (1 + clip(KL / target - 1, -.2, .2) turns / horizon)  (Ziegler et al. 2019, 2.2)
     """
 
-    def __init__(self, coef: float, estimator: str, target: float | None):
+    def __init__(self, coef: float, estimator: str, target: float | None, in_loss: bool = False):
         self.coef, self.estimate, self.target = coef, KL_ESTIMATES[estimator], target
+        self.in_loss = in_loss
 
     def update(self, kl: float, n_turns: int) -> None:
         """Move beta after a batch of `n_turns` turns; kl: its mean per response token."""

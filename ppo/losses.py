@@ -41,13 +41,16 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float)
 
 
 def first_token_weights(response_mask: Tensor, weight: float) -> Tensor:
-    """Weights of the value loss, (..., T): `weight` on each turn's first token, 1 on its others.
+    """Weights of the value loss, (..., T): `weight` on each turn's first token, 1 on its others. If
+    `weight` is inf, 1 on first tokens alone.
 
     Divide the loss by their sum, so that `weight` does not act as a learning rate.
     """
     mask = response_mask.bool()
     # A turn's first value is the one that the step discount hands to the turn before.
     first = mask & (mask.cumsum(-1) == 1)
+    if weight == float("inf"):
+        return first.to(torch.float32)
     return torch.where(first, weight, mask.to(torch.float32))
 
 

@@ -14,7 +14,8 @@ from storage.ranks import Ranks
 
 
 class Stepper:
-    """Makes the steps of an AdamW with two groups of parameters: the actor's, then the critic's."""
+    """Makes the steps of an AdamW with two groups of parameters: the actor's, then the critic's if
+    there is one."""
 
     def __init__(self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks):
         self.actor_critic, self.optimizer = actor_critic, optimizer
@@ -27,15 +28,15 @@ class Stepper:
 
     def step(self, loss: float) -> tuple[list[float], bool]:
         """Clip the gradient and step, unless its norm or the minibatch's loss is not finite.
-        Returns the actor's and the critic's norm before clipping and whether a step was made."""
+        Returns the norm of each group before clipping and whether a step was made."""
         groups = [group["params"] for group in self.optimizer.param_groups]
-        for p in groups[0] + groups[1]:
+        for p in sum(groups, []):
             if p.grad is not None:  # a frozen actor has none on any rank, so all ranks sum the same
                 self.ranks.sum(p.grad)
         norms = [get_total_norm([p.grad for p in some if p.grad is not None]) for some in groups]
         # One norm of both: where the critic is far off, the actor is slowed down as well.
         norm = torch.stack(norms).norm()
-        clip_grads_with_norm_(groups[0] + groups[1], self.max_grad_norm, norm)
+        clip_grads_with_norm_(sum(groups, []), self.max_grad_norm, norm)
         finite = math.isfinite(norm) and math.isfinite(loss)
         if finite:
             self.optimizer.step()

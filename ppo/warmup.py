@@ -31,22 +31,24 @@ def warm_up_critic(
     reference is 0 and the rewards are the environment's alone.
     """
     agent.begin_warm_up(w_lr)
-    E, N, loss = rollouts.e_len, rollouts.n_env, None
-    held_out = torch.arange(N) % 4 == 3  # (N,)
-    rows = (~held_out).repeat(E).nonzero().flatten()  # the turns of all other environments
+    # Environments of a group play the same episodes: they are held out together.
+    held_out = torch.arange(rollouts.n_env) // max(1, rollouts.group_size) % 4 == 3  # (N,)
+    loss = None
     for _ in range(w_iter):
         if stop.now():  # in the first round `rollouts` may not even be complete
             return {}
         # The targets are computed anew in each round: they bootstrap from the critic itself.
         rollouts.score_values(agent.actor_critic)
         rollouts.compute_returns(estimator)
+        rows = torch.tensor(rollouts.rows)
+        rows = rows[~held_out[rows % rollouts.n_env]]  # the turns of all other environments
         order = torch.randperm(len(rows), generator=agent.generator)
         chosen = order[: max(1, round(w_fraction * len(rows)))]
         loss = agent.fit_critic(rollouts, rows[chosen].tolist())
     rollouts.score_values(agent.actor_critic)
     rollouts.compute_returns(estimator)
     agent.end_warm_up()
-    figures = {"warmup/value_loss": loss, "warmup/turns": E * N}
+    figures = {"warmup/value_loss": loss, "warmup/turns": len(rollouts.rows)}
     return figures | _explained(rollouts, held_out, gamma_step)
 
 
@@ -65,7 +67,7 @@ def _explained(rollouts, held_out: Tensor, gamma_step: float) -> dict[str, float
         known[t] = torch.where(ends, ~rollouts.cut[t], known[t + 1])
     figures = {}
     for name, envs in (("trained", ~held_out), ("held_out", held_out)):
-        chosen = known[:-1] & envs  # (E, N)
+        chosen = known[:-1] & envs & rollouts.response_mask.any(-1).cpu()  # (E, N)
         if chosen.any():
             explained = explained_variance(values[chosen], returns[:-1][chosen])
             figures[f"warmup/explained_variance_{name}"] = explained

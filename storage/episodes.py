@@ -15,11 +15,15 @@ class Episode:
 
 
 class Episodes:
-    """The episodes of n_env environments; keeps the last `window` finished ones (None: all)."""
+    """The episodes of n_env environments; keeps the last `window` finished ones (None: all).
+
+    turns: how many turns the policy was trained on
+    """
 
     def __init__(self, n_env: int, window: int | None = 100):
         self.running = [Episode(n) for n in range(n_env)]
         self.finished: deque[Episode] = deque(maxlen=window)
+        self.turns = 0
 
     def insert(self, n: int, step) -> None:
         """Add a step of environment n. The last step of an episode finishes it."""
@@ -41,10 +45,12 @@ class Episodes:
             figures[name] = [e.metrics.get(name, 0.0) for e in done]
         return {k: fmean(v) if len(v) >= fewest else None for k, v in figures.items()}
 
-    def state_dict(self) -> dict[str, list[dict]]:
-        return {kind: [asdict(e) for e in getattr(self, kind)] for kind in ("running", "finished")}
+    def state_dict(self) -> dict:
+        episodes = {"running": self.running, "finished": self.finished}
+        return {k: [asdict(e) for e in v] for k, v in episodes.items()} | {"turns": self.turns}
 
-    def load_state_dict(self, state: dict[str, list[dict]]) -> None:
+    def load_state_dict(self, state: dict) -> None:
+        self.turns = state["turns"]
         self.running = [Episode(**episode) for episode in state["running"]]
         self.finished.clear()
         self.finished.extend(Episode(**episode) for episode in state["finished"])

@@ -1,93 +1,133 @@
-"""RolloutStorage: exactly E turns of each of N environments, from prompt ids to advantages.
+"""RolloutStorage: the turns of N environments, from prompt ids to advantages.
 
-Collection fills ragged lists (`act`, `insert`, `limit`, `finish`), and `join` brings the lists of
-all ranks together. `score` pads once, into (E, N, T) tensors over response tokens, where T is the
-longest response. Where turns are flat, turn t of environment n is row t * N + n. The metrics of a
-batch are in `ppo.run.figures`.
+A batch is exactly E turns of each environment or, with a group size, whole episodes. Collection
+fills ragged lists (`act`, `insert`, `limit`, `finish`), and `join` brings the lists of all ranks
+together. `score` pads once, into (E, N, T) tensors over response tokens, where T is the longest
+response. Where turns are flat, turn t of environment n is row t * N + n. Of whole episodes E is the
+most turns that an environment has; those that others lack are None in lists, masked in tensors, and
+no `rows`. The metrics of a batch are in `ppo.run.figures`.
 """
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from itertools import chain
+from itertools import chain, zip_longest
+from math import ceil
 
 import torch
 from torch import Tensor
 
 from storage.episodes import Episodes
+from storage.groups import anchors_of, groups_of
 from storage.minibatch import micro_batches
 from storage.ranks import ALONE, Ranks
 
 
 def make_storage(args, ranks: Ranks) -> "RolloutStorage":
     options = dict(proper_limits=args.use_proper_time_limits, trusted=args.tis_cap is not None)
-    return RolloutStorage(args.e_len, args.n_env, args.token_budget, ranks, **options)
+    options |= dict(group_size=args.group_size, critic=not args.no_critic)
+    e_len = ceil(args.turns_per_update / args.n_env) if args.group_size else args.e_len
+    return RolloutStorage(e_len, args.n_env, args.token_budget, ranks, **options)
 
 
 class RolloutStorage:
     """Turns of all N environments. This rank collects its share of them, numbered from 0.
 
-    e_len: E, turns of each environment; n_env: N, environments of all ranks together
+    e_len: E, turns of each environment; with a group size, the least mean over a group
+    n_env: N, environments of all ranks together
     token_budget: padded tokens of one forward pass; episodes: `Episodes` that outlive the batch
     proper_limits: at a time limit bootstrap from V, instead of 0 as at a failure
     trusted: take the engine's log-probs as log pi_old, without the actor's pass (--tis-cap)
+    group_size: environments that begin their episodes together; 0: batches of exactly E turns
+    critic: whether there is one; without it there are no values and no returns
     """
 
     def __init__(self, e_len: int, n_env: int, token_budget: int, ranks: Ranks = ALONE,
-                 proper_limits: bool = False, trusted: bool = False, episodes=None):  # fmt: skip
-        self.e_len, self.n_env, self.token_budget = e_len, n_env, token_budget
+                 proper_limits: bool = False, trusted: bool = False, episodes=None,
+                 group_size: int = 0, critic: bool = True):  # fmt: skip
+        self.least, self.n_env, self.token_budget = e_len, n_env, token_budget
         self.ranks, self.device = ranks, ranks.device
         self.proper_limits, self.trusted = proper_limits, trusted
+        self.group_size, self.critic = group_size, critic
         self.episodes = episodes or Episodes(n_env)
-        self.after_update()
+        self._begin()
 
     def after_update(self) -> None:
         """Forget the batch. Environments and memories go on from where they are."""
-        E, N = self.e_len, len(self.ranks.share(self.n_env))
-        self.responses = [[None] * N for _ in range(E)]  # from the engine, with their prompts
-        self.steps = [[None] * N for _ in range(E)]  # from the environments
-        self.turns = [0] * N  # turns that each environment has completed
-        self.next_prompts = [None] * N  # s_{E+1} of each environment: its value is the bootstrap
-        self.limit_prompts = {}  # (t, n) -> the prompt at the final observation of a time limit
-        self.values = self.prompt_ids = self.response_ids = self.first_epoch = None
+        self.episodes.turns += len(self.rows)
+        self._begin()
 
     def longer(self, times: int) -> "RolloutStorage":
         """Return an empty storage for `times` batches at once, with the same record of episodes."""
         storage = copy(self)
-        storage.e_len = times * self.e_len
-        storage.after_update()
+        storage.least = times * self.least
+        storage._begin()
         return storage
 
-    @property
-    def rows(self) -> range:
-        return range(self.e_len * self.n_env)
+    def _begin(self) -> None:
+        N = len(self.ranks.share(self.n_env))
+        self.e_len = self.least
+        self.acting = [None] * N  # the response that each environment acts on, with its prompt
+        self.taken = [[] for _ in range(N)]  # (response, step) of its completed turns
+        self.ended = [0] * N  # episodes that it has ended
+        self.next_prompts = [None] * N  # s_{E+1} of each environment: its value is the bootstrap
+        self.limit_prompts = {}  # (t, n) -> the prompt at the final observation of a time limit
+        self.rows = ()  # the turns t * N + n of all environments, when they are complete
+        self.values = self.prompt_ids = self.response_ids = self.first_epoch = None
+
+    # ---- collection -------------------------------------------------------------------------
 
     @property
     def full(self) -> bool:
         return all(prompt is not None for prompt in self.next_prompts)
 
+    @property
+    def turns(self) -> list[int]:
+        """How many turns each environment has completed."""
+        return [len(taken) for taken in self.taken]
+
     def wants(self, n: int) -> bool:
-        """Whether environment n still has turns to take in this batch."""
-        return self.turns[n] < self.e_len
+        """Whether environment n takes another turn in this batch: it has less than E or, of whole
+        episodes, one is under way or its group has less than E turns for each environment."""
+        mates = self._mates(n)
+        under_way = self.group_size and self.taken[n] and not self.taken[n][-1][1].done
+        return bool(under_way) or sum(self.turns[m] for m in mates) < len(mates) * self.least
+
+    def due(self, n: int) -> Sequence[int]:
+        """The environments whose next prompts are due when n has answered: its own or, if that
+        ended an episode, those of the whole group, once all of them have ended theirs."""
+        # If the quick ones went on alone, they would play episodes that the others never begin.
+        if not (self.group_size and self.taken[n][-1][1].done):
+            return [n]
+        mates = self._mates(n)
+        return mates if len({self.ended[m] for m in mates}) == 1 else []
+
+    def member(self, n: int) -> int:
+        """The number of environment n in its group, by which its sampling noise differs."""
+        return n - self._mates(n)[0]
+
+    def _mates(self, n: int) -> range:
+        size = max(1, self.group_size)
+        return range(n // size * size, n // size * size + size)
 
     def act(self, n: int, response) -> None:
         """Keep the response that environment n is about to act on."""
-        self.responses[self.turns[n]][n] = response
+        self.acting[n] = response
 
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered, which completes its turn."""
-        assert self.wants(n), f"environment {n} already has its {self.e_len} turns"
-        self.steps[self.turns[n]][n] = step
-        self.turns[n] += 1
+        assert self.wants(n), f"environment {n} already has its {len(self.taken[n])} turns"
+        self.taken[n].append((self.acting[n], step))
+        self.ended[n] += step.done
 
     def cuts(self, step) -> bool:
         """Whether `step` ended its episode without an outcome, so that V has to stand for one."""
         # A failed environment is a cut in any case: the policy had no part in it.
-        allowed = self.proper_limits or bool(step.fault)
+        allowed = self.critic and (self.proper_limits or bool(step.fault))
         return allowed and step.truncated and not step.terminated
 
     def limit(self, n: int, prompt) -> None:
         """Keep what the agent would have seen after the turn just inserted, which was cut."""
-        self.limit_prompts[self.turns[n] - 1, n] = prompt
+        self.limit_prompts[len(self.taken[n]) - 1, n] = prompt
 
     def finish(self, n: int, prompt) -> None:
         """Keep the prompt that follows the last turn of environment n."""
@@ -95,19 +135,25 @@ class RolloutStorage:
 
     def join(self) -> None:
         """Bring the turns of all ranks together, so that each rank holds the whole batch."""
-        complete = all(t == self.e_len for t in self.turns)
-        assert complete, f"turns per environment {self.turns}, not {self.e_len}"
+        complete = not any(map(self.wants, range(len(self.taken))))
+        assert complete, f"turns per environment {self.turns}, not {self.least}"
         first = self.ranks.share(self.n_env)[0]  # global index of this rank's environment 0
         limits = [((t, first + n), prompt) for (t, n), prompt in self.limit_prompts.items()]
         self.limit_prompts = dict(self.ranks.gather(limits))
-        # Transposed, because ranks hold different environments of the same turns.
-        self.responses = transposed(self.ranks.gather(transposed(self.responses)))
-        self.steps = transposed(self.ranks.gather(transposed(self.steps)))
+        taken = self.ranks.gather(self.taken)
+        turns = list(zip_longest(*taken, fillvalue=(None, None)))
+        self.responses = [[response for response, _ in turn] for turn in turns]
+        self.steps = [[step for _, step in turn] for turn in turns]
         self.next_prompts = self.ranks.gather(self.next_prompts)
+        self.e_len = len(turns)
+        there = enumerate(chain.from_iterable(self.steps))
+        self.rows = [row for row, step in there if step is not None]
         # Episodes are recorded in the order of turns: no figure depends on who answered first.
-        for turn in self.steps:
-            for n, step in enumerate(turn):
-                self.episodes.insert(n, step)
+        for row in self.rows:
+            t, n = divmod(row, self.n_env)
+            self.episodes.insert(n, self.steps[t][n])
+
+    # ---- scores -----------------------------------------------------------------------------
 
     @torch.no_grad()
     def score(self, actor_critic, reference, first_epoch: list[list[int]]) -> None:
@@ -120,20 +166,22 @@ class RolloutStorage:
         self._pad()
         self.first_epoch = first_epoch
         for batch, mask in chain.from_iterable(map(self.batches, first_epoch)):
-            if self.trusted:
-                values = actor_critic.values(batch.ids, batch.response_mask)
-            else:
+            if not self.trusted:
                 scores = actor_critic(batch.ids, batch.response_mask, batch.temperature)
                 values = scores.values
                 self.fill(self.logps, batch.rows, mask, scores.logps)
-            self.fill(self.values, batch.rows, mask, values)
+            elif self.critic:
+                values = actor_critic.values(batch.ids, batch.response_mask)
+            if self.critic:
+                self.fill(self.values, batch.rows, mask, values)
             ref_logps = reference(batch.ids, batch.response_mask, batch.temperature)
             self.fill(self.ref_logps, batch.rows, mask, ref_logps)
-        for computed in (self.logps, self.values, self.ref_logps):
+        for computed in (self.logps, self.ref_logps, *([self.values] if self.critic else [])):
             self.ranks.sum(computed)  # one rank has computed each row, the others hold zeros
         if self.trusted:
             self.logps = self.engine_logps()
-        self._score_ends(actor_critic)
+        if self.critic:
+            self._score_ends(actor_critic)
 
     @torch.no_grad()
     def score_values(self, actor_critic) -> None:
@@ -172,27 +220,40 @@ class RolloutStorage:
     def engine_logps(self) -> Tensor:
         """Return the log-probs that the engine reported when it sampled the tokens, (E, N, T)."""
         reported = torch.zeros_like(self.logps)
-        flat = [logp for turn in self.responses for response in turn for logp in response.logps]
+        flat = [logp for response in self.said() for logp in response.logps]
         # The mask selects turn by turn, environment by environment: in the order of `flat`.
         reported[self.response_mask] = torch.tensor(flat, device=self.device)
         return reported
 
+    def said(self) -> list:
+        """The responses of all turns, in the order of `rows`."""
+        return [response for turn in self.responses for response in turn if response is not None]
+
+    def played(self) -> list:
+        """The steps of all turns, in the order of `rows`."""
+        return [step for turn in self.steps for step in turn if step is not None]
+
     def _pad(self) -> None:
         """Make the (E, N, T) tensors and put each turn's reward on its last response token."""
-        flat = [response for turn in self.responses for response in turn]
-        self.prompt_ids, self.response_ids = [r.prompt.ids for r in flat], [r.ids for r in flat]
-        each = [response.temperature for response in flat]
+        flat = list(chain.from_iterable(self.responses))
+        self.prompt_ids = [r.prompt.ids if r else [] for r in flat]
+        self.response_ids = [r.ids if r else [] for r in flat]
+        each = [response.temperature if response else 1.0 for response in flat]
         self.temperatures = None if None in each else torch.tensor(each)  # (E * N,)
         lengths = torch.tensor([len(ids) for ids in self.response_ids], device=self.device)
         lengths = lengths.view(self.e_len, -1, 1)  # (E, N, 1)
         T = int(lengths.max())
         self.response_mask = torch.arange(T, device=self.device) < lengths  # (E, N, T)
         zeros = torch.zeros(self.response_mask.shape, device=self.device)
-        self.logps, self.ref_logps, self.values, self.rewards = (zeros.clone() for _ in range(4))
-        rewards = torch.tensor([[step.reward for step in turn] for turn in self.steps])  # (E, N)
-        self.rewards.scatter_(-1, lengths - 1, rewards.unsqueeze(-1).to(self.device))
-        self.episode_ends = torch.tensor([[step.done for step in turn] for turn in self.steps])
-        self.cut = torch.tensor([[self.cuts(step) for step in turn] for turn in self.steps])
+        self.logps, self.ref_logps, self.rewards = (zeros.clone() for _ in range(3))
+        self.values = zeros if self.critic else None
+        told = lambda what, of: torch.tensor(
+            [[what(s) if s else of for s in t] for t in self.steps]
+        )
+        rewards = told(lambda step: step.reward, 0.0).unsqueeze(-1)  # (E, N, 1)
+        self.rewards.scatter_(-1, (lengths - 1).clamp(min=0), rewards.to(self.device))
+        self.episode_ends = told(lambda step: step.done, True)  # (E, N)
+        self.cut = told(self.cuts, False)
 
     def _score_ends(self, actor_critic) -> None:
         """Compute V(s_{E+1}), (N,), and V of the final observations of time limits.
@@ -217,21 +278,26 @@ class RolloutStorage:
 
     def penalise_kl(self, kl) -> None:
         """Subtract beta times the KL estimate from each response token's reward (paper, 3.1)."""
-        if kl.coef > 0:  # with 0 there may be no reference, and its log-probs are unknown
+        if (
+            kl.coef > 0 and not kl.in_loss
+        ):  # with 0 there may be no reference, and its log-probs are unknown
             estimate = kl.estimate(self.logps, self.ref_logps)
             self.rewards -= kl.coef * torch.where(self.response_mask, estimate, 0.0)
 
     def compute_returns(self, estimator: Callable) -> None:
         """Fill `advantages` and `returns`, (E, N, T), by what `make_estimator` returns."""
+        if self.critic:
+            self._find_next_values()
+        following = self.next_values.to(self.device) if self.critic else None
+        turns = dict(rewards=self.rewards, values=self.values, response_mask=self.response_mask)
+        turns |= dict(next_values=following, episode_ends=self.episode_ends.to(self.device))
+        groups, anchors = groups_of(self.steps), anchors_of(self.steps)
+        turns |= dict(groups=groups.to(self.device), anchors=anchors.to(self.device))
+        self.advantages, self.returns = estimator(**turns)
+
+    def _find_next_values(self) -> None:
         # V of the state after each turn: the next turn's first value, or the bootstrap at the cut.
         self.next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])
         self.next_values[self.episode_ends] = 0.0
         for (t, n), value in self.limit_values.items():
             self.next_values[t, n] = value
-        ends, following = self.episode_ends.to(self.device), self.next_values.to(self.device)
-        turns = dict(rewards=self.rewards, values=self.values, response_mask=self.response_mask)
-        self.advantages, self.returns = estimator(**turns, next_values=following, episode_ends=ends)
-
-
-def transposed(rows: list) -> list[list]:
-    return [list(column) for column in zip(*rows, strict=True)]

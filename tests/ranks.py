@@ -6,8 +6,8 @@ that come out.
 
 import sys
 import warnings
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 warnings.simplefilter("ignore", FutureWarning)
@@ -16,7 +16,7 @@ import torch  # noqa: E402
 from conftest import fill_storage, make_lm  # noqa: E402
 
 import ppo.model.decoder  # noqa: E402
-from ppo.advantages import dual_discount_gae  # noqa: E402
+from ppo.advantages import make_estimator  # noqa: E402
 from ppo.agent import Agent  # noqa: E402
 from ppo.distributed import LaunchedRanks, make_stepper, shard  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
@@ -46,7 +46,10 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 3):
     )  # fmt: skip
     if stage.endswith("+sharded"):
         shard(reference)
-    estimator, kl = partial(dual_discount_gae, **DISCOUNTS), KLPenalty(0.1, "k1", None)
+    estimator, kl = (
+        make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS)),
+        KLPenalty(0.1, "k1", None),
+    )
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
     rollouts = fill_storage(E=5, N=4, token_budget=30, ranks=ranks)
     metrics = [warm_up_critic(agent, rollouts, estimator, Stop(ranks), **WARM_UP)]

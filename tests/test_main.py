@@ -153,10 +153,10 @@ def test_warmup_jsonl(run):
 
 def test_trajectories_jsonl(run):
     turns = lines(run / "trajectories.jsonl")
-    # two environments, two updates of two turns; the turn counts on
+    # two environments, two updates of two turns, which are counted in their batch
     where = [(turn["update"], turn["env"], turn["turn"]) for turn in turns]
     assert where == [(1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1),
-                     (2, 0, 2), (2, 0, 3), (2, 1, 2), (2, 1, 3)]  # fmt: skip
+                     (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 1)]  # fmt: skip
     for turn in turns:
         lengths = {len(turn[name]) for name in ("tokens", "logps", "values", "advantages", "kl")}
         assert len(lengths) == 1 and 1 <= lengths.pop() <= 8

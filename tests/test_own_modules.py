@@ -18,7 +18,7 @@ OWN = """
 import gymnasium, torch
 from gymnasium.spaces import Text
 from memory.window import WindowMemory
-from ppo.advantages import dual_gae
+from ppo.advantages.gae import dual_gae
 from ppo.engines.lockstep import TransformersEngine
 
 
@@ -78,7 +78,10 @@ MISTAKES = [
         "--memory windw",
         "unknown memory 'windw'; choices: window, action, periodic, full, verbatim, or module",
     ),
-    ("--advantages gea", "unknown estimator 'gea'; choices: dual-gae, or module:name of your own"),
+    (
+        "--advantages gea",
+        "unknown estimator 'gea'; choices: dual-gae, token-gae, turn-gae, rloo, grpo, gigpo, or m",
+    ),
     ("--engine vlm", "unknown engine 'vlm'; choices: auto, vllm, transformers, or module:name of"),
     ("--env-name bad name:X", "unknown environment"),
     *[

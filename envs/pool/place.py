@@ -84,8 +84,9 @@ class Place:
         return self.numbered(step, len(self.responses))
 
     def numbered(self, step: Step, number: int) -> Step:
-        """Add what is needed to play the turn again."""
-        return replace(step, episode=self.episode, seed=self.seed, number=number)
+        """Add what is needed to play the turn again, and what tells equal observations."""
+        saw, where = self.observation, dict(episode=self.episode, seed=self.seed, number=number)
+        return replace(step, **where, saw=digest(repr((saw.text, saw.messages))) if saw else "")
 
 
 def digest(text: str) -> str:

@@ -1,7 +1,7 @@
 """Seeds of episodes. Training seeds are even and panel seeds are odd, so the two never meet."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class EpisodeSeeds:
-    """Endless training seeds of environment `i`, whose index counts over all ranks."""
+    """Endless training seeds of environment or group `i`, whose index counts over all ranks."""
 
     seed: int
     i: int
@@ -21,9 +21,16 @@ class EpisodeSeeds:
             yield int(draw) >> 2 << 1  # even and < 2**31
 
 
-def training_seeds(seed: int, mine: range) -> list[EpisodeSeeds]:
-    """The seeds of each environment of this rank. mine: their indices over all ranks"""
-    return [EpisodeSeeds(seed, i) for i in mine]
+def training_seeds(seed: int, mine: range, group_size: int = 0) -> list[Iterable[int]]:
+    """The seeds of each environment of this rank, the same ones for all environments of a group.
+
+    mine: their indices over all ranks
+    """
+    if group_size < 2:
+        return [EpisodeSeeds(seed, i) for i in mine]
+    # Iterators show no seed in advance, so an episode that cannot begin is tried again: after a
+    # short outage of one environment its group still begins episodes together.
+    return [iter(EpisodeSeeds(seed, i // group_size)) for i in mine]
 
 
 def panel_seeds(episodes: int, n_env: int, mine: range) -> list[Iterator[int]]:

@@ -71,6 +71,7 @@ class Setting:
     offload_optimizer: bool = False
     reference: str = "device"  # or host, sharded
     lora_rank: int = 0  # 0: all parameters are trained
+    no_critic: bool = False  # then k is 0
     engine: str = "transformers"  # or vllm
     cuda: bool = False
     vllm_share: int = 0  # bytes that vLLM may take of a GPU
@@ -113,6 +114,7 @@ def trained(shape: Shape, setting: Setting) -> int:
     the model. LoRA trains r (in + out) numbers for each matrix of a layer instead of the model:
     q D+Q, k and v D+K, o Q+D, gate and up D+F, down F+D."""
     critic = setting.critic_layers * shape.layer + 2 * shape.hidden + 1
+    critic = 0 if setting.no_critic else critic
     sides = 7 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 3 * shape.intermediate
     return critic + (setting.lora_rank * shape.n_layers * sides or shape.model)
 
@@ -143,7 +145,8 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
         "gradients": FP32 * gradients,
         "optimizer": numbers * FP32 * setting.shard(count, 1),
         "reference": ceil(reference / (setting.ranks if setting.reference == "sharded" else 1)),
-        "batch: tensors": turns * setting.response_limit * (1 + 7 * FP32),  # a mask, 7 numbers
+        # a mask and 7 numbers, of which values and returns need a critic
+        "batch: tensors": turns * setting.response_limit * (1 + (7 - 2 * setting.no_critic) * FP32),
         "batch: lists": turns * lists,
     }
 

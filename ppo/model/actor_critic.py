@@ -30,7 +30,7 @@ class Scores(NamedTuple):
 
     logps: Tensor
     entropies: Tensor  # (0,) where gradients are off
-    values: Tensor  # V of the state before the token
+    values: Tensor | None  # V of the state before the token; None without a critic
 
 
 class ActorCritic(nn.Module):
@@ -42,12 +42,13 @@ class ActorCritic(nn.Module):
     recompute: compute activations again in the backward pass instead of storing them
     packed: train on turns without padding (`ppo.model.packing`)
     lora_rank: rank of the actor's adapters, which freeze its own weights; 0: no adapters
+    critic: whether there is a critic at all; without it critic_layers is 0
     ValueError: the model is not a plain decoder or has too few layers, or peft is missing
     """
 
     def __init__(self, lm, critic_layers: int, temperature: float, value_grad_trunk: bool = False,
                  dtype: torch.dtype = torch.float32, recompute: bool = False,
-                 packed: bool = False, lora_rank: int = 0):  # fmt: skip
+                 packed: bool = False, lora_rank: int = 0, critic: bool = True):  # fmt: skip
         super().__init__()
         n_layers = decoder.check_decoder(lm)
         if packed:
@@ -58,12 +59,14 @@ class ActorCritic(nn.Module):
         self.lm, self.n_trunk = lm, n_layers - critic_layers
         # The actor's last hidden state says little about returns: a plain head on it explains next
         # to none of them, and a new random layer no more. A copy of the trained layers does better.
-        self.branch = copy.deepcopy(lm.model.layers[self.n_trunk :])
-        self.branch_norm = copy.deepcopy(lm.model.norm)
-        self.head = nn.Linear(lm.config.hidden_size, 1, dtype=torch.float32)
-        # At zero an untrained critic says V = 0. Random weights would put noise into advantages.
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        self.head = None
+        if critic:
+            self.branch = copy.deepcopy(lm.model.layers[self.n_trunk :])
+            self.branch_norm = copy.deepcopy(lm.model.norm)
+            self.head = nn.Linear(lm.config.hidden_size, 1, dtype=torch.float32)
+            # At zero an untrained critic says V = 0. Random weights would make noisy advantages.
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
         if lora_rank:  # after the copy: the critic trains its layers whole, without adapters
             add_adapters(lm, lora_rank, dtype)
         self.temperature, self.value_grad_trunk = temperature, value_grad_trunk
@@ -96,6 +99,8 @@ class ActorCritic(nn.Module):
                 # The norm works position by position, so only the states that decide go through it.
                 decided = lm.model.norm(decisions_of(decoded, response_mask))  # (R, D)
                 logps, entropies = token_logps(lm, decided, tokens, temperature, entropy_grad)
+                if self.head is None:
+                    return Scores(logps, entropies, None)
             # Detached, the value loss does not train the layers that the policy acts with.
             shared = hidden if self.value_grad_trunk else hidden.detach()
             decoded = decode(self.branch, shared, layout, self.recompute)
@@ -151,7 +156,7 @@ def make_models(args, device: str):
     temperature = args.temperature or 1  # 0 is greedy evaluation, which asks for no log-probs
     packed = args.packed == "on" or (args.packed == "auto" and kernel)
     options = dict(value_grad_trunk=args.value_grad_trunk, recompute=args.gradient_checkpointing)
-    options |= dict(dtype=dtype, packed=packed, lora_rank=args.lora_rank)
+    options |= dict(dtype=dtype, packed=packed, lora_rank=args.lora_rank, critic=not args.no_critic)
     actor_critic = ActorCritic(lm, args.critic_layers, temperature, **options).to(device)
     reference = None if args.eval_only else make_reference(args, actor_critic)
     return actor_critic, reference, tokenizer, ends

@@ -27,6 +27,7 @@ from ppo.run.saved import (
     number_of,
     read,
     set_damaged_aside,
+    turns_made,
 )
 from storage.ranks import Ranks
 
@@ -57,8 +58,12 @@ class Checkpoints:
             return False
         done = self.ranks.first(self.ranks.rank == 0 and is_finished(self.run, self.args))
         if done:
-            print(f"{self.run} is finished: all {self.args.num_updates} updates are made")
+            print(f"{self.run} is finished: {turns_said(self.args)} are made")
         return done
+
+    def complete(self, update: int) -> bool:
+        """Whether a run needs no update after `update` of them: all are made, or enough turns."""
+        return is_complete(update, self.parts["episodes"].turns, self.args)
 
     def restore(self, tokenizer, **parts) -> int:
         """Put the newest state into `parts` (name -> object); returns how many updates made it.
@@ -142,10 +147,19 @@ class Checkpoints:
 
 def is_finished(run: Path, args) -> bool:
     """Whether the last checkpoint, model/ and the last evaluation are there."""
-    last, wanted = checkpoints(run)[-1:], args.num_updates
-    saved = [number_of(path) for path in last] == [wanted] == [model_update(run)]
-    evaluated = not args.eval_interval or last_evaluation(run) == wanted
-    return saved and evaluated and not damaged(last[0])
+    last = checkpoints(run)[-1:]
+    made = number_of(last[0]) if last else 0
+    saved = last and made == model_update(run) and is_complete(made, turns_made(run, made), args)
+    evaluated = not args.eval_interval or last_evaluation(run) == made
+    return bool(saved) and evaluated and not damaged(last[0])
+
+
+def is_complete(update: int, turns: int, args) -> bool:
+    return update == args.num_updates or args.num_turns is not None and turns >= args.num_turns
+
+
+def turns_said(args) -> str:
+    return f"all {args.num_updates} updates" + f" or {args.num_turns} turns" * bool(args.num_turns)
 
 
 def snapshot(run: Path, update: int, parts: dict) -> dict:

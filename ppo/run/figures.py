@@ -14,8 +14,7 @@ def batch_figures(rollouts) -> dict[str, float | None]:
     With fewer than FEWEST of them (rollout/episodes counts them) these means are None. Short ones
     end first, often by success, so such means would flatter; rollout/reward is always there.
     """
-    responses = [response for turn in rollouts.responses for response in turn]
-    steps = [step for turn in rollouts.steps for step in turn]
+    responses, steps = rollouts.said(), rollouts.played()
     return {f"rollout/{k}": mean for k, mean in rollouts.episodes.means(FEWEST).items()} | {
         "rollout/episodes": len(rollouts.episodes.finished),
         "rollout/valid_action": fmean(step.valid for step in steps),
@@ -27,7 +26,7 @@ def batch_figures(rollouts) -> dict[str, float | None]:
         "rollout/prompt_shortened": fmean(response.prompt.shortened for response in responses),
         "rollout/prompt_tokens": fmean(len(response.prompt.ids) for response in responses),
         **_engine_gap(rollouts),
-        **_kl_figures(rollouts, responses, steps),
+        **_kl_figures(rollouts),
     }
 
 
@@ -48,11 +47,11 @@ def _engine_gap(rollouts) -> dict[str, float | None]:
     return dict.fromkeys(figures) if rollouts.trusted else figures
 
 
-def _kl_figures(rollouts, responses, steps) -> dict[str, float | None]:
+def _kl_figures(rollouts) -> dict[str, float | None]:
     """KL to the reference. Its split at the ACTION marker shows the paper's "action hacking"."""
     mask = rollouts.response_mask  # (E, N, T)
     kl = rollouts.logps - rollouts.ref_logps
-    acting = mask & _action_mask(rollouts, responses, steps)
+    acting = mask & _action_mask(rollouts)
     return {
         "kl/ref": rollouts.mean_kl(),
         "kl/ref_k3": (torch.exp(-kl) - 1 + kl)[mask].mean().item(),  # never negative
@@ -61,12 +60,13 @@ def _kl_figures(rollouts, responses, steps) -> dict[str, float | None]:
     }
 
 
-def _action_mask(rollouts, responses, steps) -> Tensor:
+def _action_mask(rollouts) -> Tensor:
     """Return (E, N, T), True from the token in which the ACTION part of a response begins."""
     E, N, T = rollouts.logps.shape
-    turns = zip(responses, steps, strict=True)
-    starts = torch.tensor([r.action_token(step.action_at) for r, step in turns]).view(E, N, 1)
-    return (torch.arange(T) >= starts).to(rollouts.logps.device)
+    starts = torch.zeros(E * N, dtype=torch.long)  # of a missing turn the mask knows no token
+    turns = zip(rollouts.said(), rollouts.played(), strict=True)
+    starts[rollouts.rows] = torch.tensor([r.action_token(step.action_at) for r, step in turns])
+    return (torch.arange(T) >= starts.view(E, N, 1)).to(rollouts.logps.device)
 
 
 def _mean(tensor: Tensor) -> float | None:

@@ -27,8 +27,8 @@ from storage.ranks import ALONE, Ranks
 BOARD = {"metrics.jsonl": "", "warmup.jsonl": "warmup/", "eval.jsonl": "eval/"}
 MAX_SKIPPED_STEPS = 10  # optimizer steps without finite numbers that a run survives
 HEADER = (
-    "n_env e_len num_updates minibatch ppo_epoch lr critic_lr critic_layers w_epoch w_iter "
-    "memory_length prompt_limit response_limit value_clip seed"
+    "advantages n_env e_len group_size num_updates minibatch ppo_epoch lr critic_lr critic_layers "
+    "w_epoch w_iter memory_length prompt_limit response_limit value_clip seed"
 ).split()
 
 
@@ -67,7 +67,7 @@ class Logger:
     def describe(self, actor_critic, engine) -> None:
         """Say what this run is, before it starts."""
         args, count = self.args, sum(p.numel() for p in actor_critic.parameters()) / 1e6
-        size = f"{count:.2f} M parameters with the critic"
+        size = f"{count:.2f} M parameters, {'no' if args.no_critic else 'with the'} critic"
         self.say(f"{args.env_name}, {args.model} ({size}), {self.run_dir}")
         values = "  ".join(f"{name} {getattr(args, name)}" for name in HEADER)
         self.say(f"  {values}  engine {type(engine).__name__}  ranks {self.ranks.size}")
@@ -102,7 +102,7 @@ class Logger:
         """Record update number `update`: its metrics, and the turns of the first environments."""
         metrics = batch_figures(rollouts) | figures
         metrics["rollout/env_faults"] = self._faults(update, envs)
-        metrics["turns"] = update * rollouts.e_len * rollouts.n_env
+        metrics["turns"] = rollouts.episodes.turns + len(rollouts.rows)
         self._record("metrics.jsonl", update, metrics)
         if self.leads:
             write_turns(self.run_dir, update, rollouts, self.tokenizer, self.args.log_envs)

@@ -101,6 +101,16 @@ def model_update(run: Path) -> int | None:
         return None
 
 
+def turns_made(run: Path, update: int) -> int:
+    """How many turns the policy was trained on in the first updates; 0 if the log does not say."""
+    try:
+        lines = (run / "metrics.jsonl").read_bytes().splitlines()
+        return next(record["turns"] for record in map(json.loads, reversed(lines))
+                    if record["update"] == update)  # fmt: skip
+    except (OSError, StopIteration, ValueError, KeyError, TypeError):
+        return 0
+
+
 def last_evaluation(run: Path) -> int | None:
     """How many updates the last line of eval.jsonl is about; None if there is no such line."""
     try:

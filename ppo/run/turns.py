@@ -17,17 +17,15 @@ def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None
 
     update: number of the update that the batch is for, from 1
     """
-    logged, N = min(n_env, rollouts.n_env), rollouts.n_env
-    rows = [t * N + n for n in range(logged) for t in range(rollouts.e_len)]
+    N = rollouts.n_env
+    rows = sorted((row for row in rollouts.rows if row % N < n_env), key=lambda row: row % N)
     write_rows(run / "trajectories.jsonl", update, rollouts, tokenizer, rows)
 
 
 def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
     """Append the turns of `rows` to a file; row t * N + n is turn t of environment n."""
-    records = []
-    for t, n in (divmod(row, rollouts.n_env) for row in rows):
-        turn = (update - 1) * rollouts.e_len + t
-        records.append({"env": n, "turn": turn} | _turn(rollouts, tokenizer, t, n))
+    places = [divmod(row, rollouts.n_env) for row in rows]
+    records = [{"env": n, "turn": t} | _turn(rollouts, tokenizer, t, n) for t, n in places]
     append_records(path, update, records)
 
 
@@ -58,7 +56,7 @@ def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
         "prompt_overflow": response.prompt.overflow,
         "tokens": response.pieces,
         "logps": per_token(rollouts.logps),
-        "values": per_token(rollouts.values),
+        "values": [None] * length if rollouts.values is None else per_token(rollouts.values),
         "advantages": per_token(rollouts.advantages),
         "kl": [x if isfinite(x) else None for x in kl],  # there may be no reference
     }

@@ -1,6 +1,6 @@
 """The PPO update: first minibatch, gradients, denominators, schedule, and what is skipped."""
 
-from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,16 +8,15 @@ from conftest import FakePrompt, FakeStep, fill_storage, make_lm
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from ppo.advantages import dual_discount_gae, whiten
+from ppo.advantages import make_estimator, whiten
 from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty
 from ppo.model.actor_critic import ActorCritic, Reference
 from storage.rollout import RolloutStorage
 
-ESTIMATOR = partial(
-    dual_discount_gae, gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0
-)
+DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
+ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
 DEFAULTS = dict(
     lr=1e-3, critic_lr=1e-3, clip=0.2, value_clip=float("inf"), first_token_weight=3.0,
     entropy_coef=0.0, max_grad_norm=1.0, ppo_epoch=1, minibatch=12,
@@ -62,6 +61,7 @@ def two_turns(actor_critic, *responses) -> RolloutStorage:
         rollouts.act(n, Response(prompt, ids, [-1.0] * len(ids), "".join(pieces), pieces, False))
         rollouts.insert(n, FakeStep(reward=float(n)))
         rollouts.finish(n, FakePrompt([3]))
+    rollouts.join()
     return score(rollouts, actor_critic)
 
 

@@ -1,6 +1,5 @@
 """The critic's warm-up: the actor stands still to the bit, the critic learns, and how well."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 from conftest import FakePrompt, FakeStep, fill_storage, make_lm
 from torch.testing import assert_close
 
-from ppo.advantages import dual_discount_gae
+from ppo.advantages import make_estimator
 from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.model.actor_critic import ActorCritic
@@ -16,9 +15,8 @@ from ppo.run.stop import Stop
 from ppo.warmup import warm_up_critic
 from storage.rollout import RolloutStorage
 
-ESTIMATOR = partial(
-    dual_discount_gae, gamma_step=0.9, lam_step=0.95, gamma_token=1.0, lam_token=1.0
-)
+DISCOUNTS = dict(gamma_step=0.9, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
+ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
 
 
 def make_agent(k=1, seed=0, **options) -> Agent:
@@ -125,6 +123,7 @@ def storage_of(turns: dict[int, list], E: int) -> RolloutStorage:
             rollouts.act(n, Response(FakePrompt([1, last_id]), [5], [-1.0], "x", ["x"], False))
             rollouts.insert(n, FakeStep(**step))
         rollouts.finish(n, FakePrompt([9]))
+    rollouts.join()
     return rollouts
 
 

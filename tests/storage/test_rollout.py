@@ -2,7 +2,7 @@
 `made_turns.Stub`: V before a token is the id of the token before it / 10.
 """
 
-from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,13 +10,13 @@ from conftest import FakePrompt, FakeStep, fill_storage
 from made_turns import Stub, answer, play, scored, two_by_two
 from torch.testing import assert_close
 
-from ppo.advantages import dual_discount_gae
+from ppo.advantages import make_estimator
 from ppo.kl import KLPenalty
 from ppo.model.actor_critic import ActorCritic, Reference
 from storage.rollout import RolloutStorage
 
 DISCOUNTS = dict(gamma_step=0.9, lam_step=0.5, gamma_token=1.0, lam_token=1.0)
-ESTIMATOR = partial(dual_discount_gae, **DISCOUNTS)
+ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
 
 
 # ---- collection -----------------------------------------------------------------------------
@@ -35,6 +35,7 @@ def test_each_environment_has_its_own_pace():
     assert not rollouts.full  # the prompt that its last value is read at is still to come
     rollouts.finish(0, FakePrompt([7]))
     assert rollouts.full
+    rollouts.join()
     assert [[r.ids for r in turn] for turn in rollouts.responses] == [[[5], [2]], [[6], [3]]]
     assert [[s.reward for s in turn] for turn in rollouts.steps] == [[3.0, 1.0], [4.0, 2.0]]
 
@@ -165,6 +166,7 @@ def test_a_time_limit_in_the_last_turn_of_the_batch(terminated, proper, expected
     rollouts = RolloutStorage(1, 1, 10**6, proper_limits=proper)
     play(rollouts, 0, answer([1], [2]), terminated=terminated, truncated=True, limit=[6])
     rollouts.finish(0, FakePrompt([4]))
+    rollouts.join()
     scored(rollouts).compute_returns(ESTIMATOR)
     assert_close(rollouts.next_values, torch.tensor([[expected]]))
     assert rollouts.episode_ends.all()

@@ -225,6 +225,7 @@ def test_the_batch_is_what_python_and_torch_allocate():
     tracemalloc.stop()
     # measured: 1.04 of the estimate
     assert held / N == pytest.approx(40 * prompt + 90 * response, rel=0.15)
+    rollouts.join()
     zeros = lambda ids, mask, temperature=None: torch.zeros(int(mask.sum()))
     rollouts.score(SimpleNamespace(values=zeros), zeros, [rollouts.rows])
     names = ["--env-name", "toy"]

@@ -180,7 +180,7 @@ def models_of(model_dir: str, device: str = "cpu", **changes):
         model=model_dir, dtype="auto", prompt_limit=64, response_limit=8, packed="auto",
         critic_layers=1, temperature=0.7, value_grad_trunk=False, gradient_checkpointing=False,
         lora_rank=0, reference="device", eval_only=False, seed=1,
-        template_kwargs={},
+        template_kwargs={}, no_critic=False,
     )  # fmt: skip
     return make_models(SimpleNamespace(**(flags | changes)), device)
 

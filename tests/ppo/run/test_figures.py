@@ -16,6 +16,7 @@ def test_figures_of_a_batch_by_hand():
     play(rollouts, 0, first, reward=0.5, valid=False)
     play(rollouts, 0, answer([1, 2, 3], [8], [-0.08], overflow=True), reward=1.0)
     rollouts.finish(0, FakePrompt([4]))
+    rollouts.join()
     metrics = batch_figures(scored(rollouts))
     assert metrics["rollout/valid_action"] == 0.5
     assert metrics["rollout/reward"] == 0.75
@@ -61,6 +62,7 @@ def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action)
     rollouts = RolloutStorage(1, 1, 10**6)
     play(rollouts, 0, response, action_at=action_at)
     rollouts.finish(0, FakePrompt([4]))
+    rollouts.join()
     metrics = batch_figures(scored(rollouts))
     for name, part in (("kl/ref_think", think), ("kl/ref_action", action)):
         # k1 = -i / 200; None where there is no such token

@@ -81,7 +81,7 @@ def test_an_update_has_the_same_number_everywhere(boards, model_dir, tmp_path, c
     assert board == logged(run)
     turns = lines(run / "trajectories.jsonl")
     assert [(turn["update"], turn["turn"]) for turn in turns if turn["env"] == 0] == [
-        (1, 0), (1, 1), (1, 2), (2, 3), (2, 4), (2, 5), (3, 6), (3, 7), (3, 8)]  # fmt: skip
+        (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]  # fmt: skip
     assert viewer.main([str(run), "--env", "0"]) == 0
     assert re.findall(r"^-- turn \d  update (\d)", capsys.readouterr().out, re.M) == list(
         "111222333"

@@ -1,72 +1,51 @@
-"""Advantages of sampled tokens: dual-discount GAE (Verlog, eq. 2), and where others are added.
+"""Estimators with a critic: dual-discount GAE (Verlog, eq. 2), and two that it is compared with.
 
-An estimator is a pure function of one `Batch` that returns the advantages and the returns of every
-response token. `--advantages` takes a key of ESTIMATORS or `module:function`.
+Each takes a `Batch` and returns the advantages and the returns of every response token, both
+(E, N, T), 0 elsewhere. Returns are what the critic learns.
 """
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from storage.named import check_call, defined_at, find
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What an estimator sees of E turns of each of N environments, at most T tokens a turn.
-
-    rewards: (E, N, T), the KL penalty included; the environment's reward is on the last token
-    values: (E, N, T), where values[t, n, k] is V of the state before token k of turn t
-    response_mask: (E, N, T), True where a token was sampled; every turn has at least one
-    next_values: (E, N), V of the state after turn t; 0 where the episode terminated
-    episode_ends: (E, N), True where turn t was the last of its episode
-    gamma_step, lam_step: discount and GAE lambda from turn to turn
-    gamma_token, lam_token: discount and GAE lambda from token to token inside a turn
-    """
-
-    rewards: Tensor
-    values: Tensor
-    response_mask: Tensor
-    next_values: Tensor
-    episode_ends: Tensor
-    gamma_step: float
-    lam_step: float
-    gamma_token: float
-    lam_token: float
-
-
-def make_estimator(args) -> Callable:
-    """Return `estimate(rewards=..., ...)`, which calls the estimator of --advantages on a `Batch`.
-    ValueError: there is no such estimator"""
-    estimator = find("estimator", args.advantages, ESTIMATORS)
-    check_call(estimator, "batch")
-    discounts = dict(gamma_step=args.gamma_step, lam_step=args.lam_step)
-    discounts |= dict(gamma_token=args.gamma_token, lam_token=args.lam_token)
-    name = f"{defined_at(estimator)}estimator {args.advantages!r}"
-    return lambda **turns: checked(estimator, Batch(**turns, **discounts), name)
-
-
-def checked(estimator: Callable, batch: Batch, name: str) -> tuple[Tensor, Tensor]:
-    """Return what an estimator does. ValueError: it is not two finite tensors of (E, N, T)."""
-    result = estimator(batch)
-    pair = tuple(result) if isinstance(result, tuple | list) else (result,)
-    *got, wanted = [
-        f"{x.type()} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        for x in (*pair, batch.values)
-    ]
-    if got != [wanted, wanted]:
-        raise ValueError(f"{name} returned {', '.join(got)}, not advantages, returns: 2 x {wanted}")
-    known = all(x.isfinite().all() for x in (batch.values, batch.rewards))
-    if known and not all(x[batch.response_mask].isfinite().all() for x in pair):
-        raise ValueError(f"{name} returned numbers that are not finite (nan or inf)")
-    return pair
+from ppo.advantages.batch import Batch
 
 
 def dual_gae(batch: Batch) -> tuple[Tensor, Tensor]:
-    """The paper's estimator. Returns advantages and returns, both (E, N, T)."""
-    return dual_discount_gae(**vars(batch))
+    """The paper's estimator: one discount from turn to turn, another inside a turn."""
+    return _gae(batch, batch.gamma_step, batch.lam_step)
+
+
+def token_gae(batch: Batch) -> tuple[Tensor, Tensor]:
+    """GAE over an episode's response tokens as if they were one long response (Schulman et al.
+    2016): gamma_token and lam_token from turn to turn, too."""
+    return _gae(batch, batch.gamma_token, batch.lam_token)
+
+
+def turn_gae(batch: Batch) -> tuple[Tensor, Tensor]:
+    """GAE over turns, each of which is one action. The critic has one value a turn, V(s_t, 0), as
+    ArCHer's utterance-level critic (Zhou et al. 2024):
+
+        delta_t = r_t + gamma V(s_{t+1}, 0) - V(s_t, 0),   A_t = delta_t + gamma lam A_{t+1}
+
+    r_t sums the rewards of the turn's tokens, all of which get A_t. Their returns, A_t + V(s_t, 0),
+    speak of the first token; --first-token-weight inf lets the critic learn there alone.
+    """
+    mask = batch.response_mask.bool()
+    first = mask & (mask.cumsum(-1) == 1)
+    advantages, returns = dual_discount_gae(
+        batch.turn_rewards.unsqueeze(-1), torch.where(first, batch.values, 0.0).sum(-1, True),
+        mask.any(-1, True), batch.next_values, batch.episode_ends,
+        batch.gamma_step, batch.lam_step, gamma_token=1.0, lam_token=1.0,
+    )  # fmt: skip
+    return batch.spread(advantages[..., 0]), batch.spread(returns[..., 0])
+
+
+def _gae(batch: Batch, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+    """gamma, lam: the discounts from turn to turn"""
+    return dual_discount_gae(
+        batch.rewards, batch.values, batch.response_mask, batch.next_values, batch.episode_ends,
+        gamma, lam, batch.gamma_token, batch.lam_token,
+    )  # fmt: skip
 
 
 def dual_discount_gae(
@@ -88,7 +67,6 @@ def dual_discount_gae(
     E, N, T = values.shape
     mask = response_mask.bool()
     lengths = mask.sum(-1)  # (E, N)
-    assert lengths.min() > 0, f"a turn without a response token among {tuple(lengths.shape)}"
 
     # If the mask has gaps (in the storage it has none), move the tokens of each turn to the front,
     # so that token k + 1 stands right after token k.
@@ -100,7 +78,8 @@ def dual_discount_gae(
         r[front], v[front] = rewards[mask], values[mask]
 
     # V_next is V of the turn's next token. Only the last token looks at the next turn (gamma_step).
-    last = (lengths - 1).unsqueeze(-1)  # (E, N, 1)
+    # A missing turn (no token) stands behind an episode's end, and what is put at 0 is masked.
+    last = (lengths - 1).clamp(min=0).unsqueeze(-1)  # (E, N, 1)
     v_after = torch.zeros_like(v)
     v_after[..., :-1] = gamma_token * v[..., 1:]
     v_after.scatter_(-1, last, gamma_step * next_values.to(v.dtype).unsqueeze(-1))
@@ -136,14 +115,3 @@ def _within_turns(delta: Tensor, c: float) -> Tensor:
         longer[..., :-reach].add_(sums[..., reach:], alpha=c**reach)
         sums, reach = longer, 2 * reach
     return sums
-
-
-def whiten(advantages: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
-    """Shift and scale the masked entries to mean 0 and standard deviation 1; the rest becomes 0."""
-    kept = advantages[mask.bool()]
-    white = torch.zeros_like(advantages)
-    white[mask.bool()] = (kept - kept.mean()) / (kept.std(unbiased=False) + eps)
-    return white
-
-
-ESTIMATORS = {"dual-gae": "ppo.advantages:dual_gae"}  # --advantages

@@ -1,0 +1,28 @@
+"""Which turns of a batch may be compared: episodes of one beginning, turns of one observation."""
+
+import torch
+from torch import Tensor
+
+
+def groups_of(steps: list[list]) -> Tensor:
+    """The seed of each turn's episode, (E, N), 0 where a turn is missing. An episode that a fault
+    of its environment cut short says little about the policy: it gets a negative number of its own.
+
+    steps: E lists of N Steps, or None where a turn is missing
+    """
+    E, N = len(steps), len(steps[0])
+    groups = torch.zeros(E, N, dtype=torch.long)
+    for n, turns in enumerate(zip(*steps, strict=True)):
+        cut = {(step.episode, step.seed) for step in turns if step and step.fault}
+        for t, step in enumerate(turns):
+            if step:
+                alone = (step.episode, step.seed) in cut
+                groups[t, n] = -1 - n - N * step.episode if alone else step.seed
+    return groups
+
+
+def anchors_of(steps: list[list]) -> Tensor:
+    """A number for each turn, (E, N), equal where the agent was shown the same observation."""
+    known: dict[str, int] = {"": 0}
+    number = lambda step: known.setdefault(step.saw, len(known)) if step else 0
+    return torch.tensor([[number(step) for step in turn] for turn in steps])
