@@ -115,7 +115,8 @@ class RolloutStorage:
 
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered, which completes its turn."""
-        assert self.wants(n), f"environment {n} already has its {len(self.taken[n])} turns"
+        done = self.next_prompts[n] is not None
+        assert not done, f"environment {n} already has its {len(self.taken[n])} turns"
         self.taken[n].append((self.acting[n], step))
         self.ended[n] += step.done
 

@@ -1,4 +1,4 @@
-"""The estimators that dual-discount GAE is compared with: by hand, against slow versions, properties.
+"""The estimators that dual-discount GAE is compared with, by hand and against slow versions.
 
 A test writes the episodes of each environment as lists of turns; a turn is a list of rewards, one
 for each token. `batch_of` pads them to (E, N, T).
