@@ -109,11 +109,12 @@ def fill(setting: Setting, vocab: int) -> RolloutStorage:
         prompt = SimpleNamespace(ids=torch.randint(vocab, (PROMPT,)).tolist())
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
         ended = dict(done=True, terminated=True, truncated=False, fault="")
-        step = SimpleNamespace(reward=float(n % 2), **ended)
+        step = SimpleNamespace(reward=float(n % 2), seed=n, saw="", **ended)
         logps = [-1.0] * RESPONSE
         rollouts.act(n, Response(prompt, ids, logps, text="", pieces=[], truncated=False))
         rollouts.insert(n, step)
         rollouts.finish(n, prompt)
+    rollouts.join()
     return rollouts
 
 
