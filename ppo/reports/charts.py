@@ -65,7 +65,7 @@ def draw_charts(groups: list[Group]) -> dict[str, bytes]:
                 figures[chart.file] = figure
         figures["time"] = Figure(figsize=(6.4, 1.7 + 0.3 * len(runs)))
         _draw_time(figures["time"], runs)
-        return {name: _png(figure) for name, figure in figures.items()}
+        return {name: png_of(figure) for name, figure in figures.items()}
 
 
 def import_figure() -> tuple:
@@ -103,7 +103,7 @@ def _draw_chart(figure, chart: Chart, groups: list[Group]) -> bool:
 def _draw_evaluations(axes, name: str, groups: list[Group]) -> bool:
     """Draw a dot with its bar for every evaluation. Runs stand side by side at the same update."""
     runs = [(colour_of(i), run) for i, group in enumerate(groups) for run in group.runs]
-    width = max([e["update"] * run.turns for _, run in runs for e in run.evals], default=0)
+    width = max([run.turns_after(e["update"]) for _, run in runs for e in run.evals], default=0)
     for k, (colour, run) in enumerate(runs):
         aside = (k - (len(runs) - 1) / 2) * 0.01 * width
         for e in run.evals:
@@ -112,9 +112,10 @@ def _draw_evaluations(axes, name: str, groups: list[Group]) -> bool:
             else:  # rounding can put a bound past a share of 0 or 1
                 down, up = e[name] - e[f"{name}_low"], e[f"{name}_high"] - e[name]
             bar = [[max(0.0, down)], [max(0.0, up)]]
+            at = run.turns_after(e["update"]) + aside
             axes.errorbar(
-                e["update"] * run.turns + aside, e[name], bar, fmt="o", color=colour, markersize=6,
-                markeredgecolor="white", markeredgewidth=0.8, linewidth=1.2, zorder=3,
+                at, e[name], bar, fmt="o", color=colour, markersize=6, zorder=3,
+                markeredgecolor="white", markeredgewidth=0.8, linewidth=1.2,
             )  # fmt: skip
     return any(run.evals for _, run in runs)
 
@@ -149,7 +150,7 @@ def colour_of(group: int) -> str:
     return GROUPS[group % len(GROUPS)]
 
 
-def _png(figure) -> bytes:
+def png_of(figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     return buffer.getvalue()

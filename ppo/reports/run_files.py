@@ -34,6 +34,11 @@ class Run:
         """Training turns -> value, for the updates that have one."""
         return {row["turns"]: row[metric] for row in self.metrics if metric in row}
 
+    def turns_after(self, update: int) -> float:
+        """Training turns in the first `update` updates; batches of whole episodes differ."""
+        made = {row["update"]: row["turns"] for row in self.metrics if "update" in row}
+        return made.get(update, update * self.turns)
+
     def minutes(self) -> dict[str, float]:
         """Part of the run -> minutes spent in it."""
         total = lambda rows, name: sum(row.get(f"time/{name}", 0.0) for row in rows) / 60

@@ -12,7 +12,7 @@ import pytest
 from made_runs import EVALUATION, write_run
 
 import arguments
-from ppo.paper import reproduce
+from ppo.paper import reproduce, runs
 from ppo.paper.results import final_evaluation, measured, results_page, write_results
 from ppo.paper.tables import NOT_AT_HAND, SCALES, SUCCESS, TABLES
 from ppo.reports.run_files import read_runs
@@ -129,7 +129,7 @@ def test_tables_of_other_runs_are_not_written_over_those_of_the_project():
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_code_2(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reproduce, "execute", lambda words, scale: pytest.fail("something was run"))
+    monkeypatch.setattr(runs, "execute", lambda words: pytest.fail("something was run"))
     (tmp_path / "file").write_text("")
     (tmp_path / "foreign" / "embedded" / "babyai-goto-seed1" / "thing").mkdir(parents=True)
     write_run(tmp_path / "other" / "embedded" / "babyai-goto-seed1", env_name="babyai-goto")

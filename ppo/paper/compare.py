@@ -1,0 +1,112 @@
+"""Makes the runs of a comparison: a small search of learning rates first, then all methods.
+
+Both go on after an interruption, and the page is written anew after every run. Runs are ordered by
+seed, so that what is there after some hours compares all methods.
+"""
+
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+
+from ppo.paper.compared import write_comparison
+from ppo.paper.comparisons import (
+    COMPARISONS,
+    SEARCH_SEEDS,
+    Comparison,
+    Method,
+    Task,
+    flags_of,
+    row_of,
+)
+from ppo.paper.results import final_evaluation
+from ppo.paper.runs import PlannedRun, choose_runs, command_of, perform, read_run
+from ppo.paper.tables import SCALES
+from ppo.reports.charts import import_figure
+
+
+def compare(args, extra: dict, out: Path, made_by: str) -> int:
+    """Make the runs that are missing, and write the page after each. Returns the exit code."""
+    comparison = COMPARISONS[args.name]
+    plan = Plan(comparison, args.scale, args.runs.resolve() / args.scale, extra)
+    path = out / (args.name + f"-{args.scale}" * (args.scale != "embedded") + ".md")
+    about = f"{SCALES[args.scale]['about']}. {made_by}"
+    if not args.dry_run:
+        import_figure()
+        for folder in (out, args.runs):
+            folder.mkdir(parents=True, exist_ok=True)
+    # The learning rates of the comparison are known when the search is done.
+    for stage in (plan.search, plan.runs):
+        planned = stage() if stage == plan.search else stage(args.seeds)
+        chosen = choose_runs(planned, args.only, args.name) if planned else []
+        commands = [command_of(run) for run in chosen]
+        for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
+            code = perform(run, words, f"{number}/{len(chosen)}", args.dry_run)
+            if words and not args.dry_run:
+                write_comparison(path, comparison, about, plan)
+            if code:
+                return code
+        if not plan.searched():
+            print("# then the comparison, with the learning rates that this search chooses")
+            break
+    if not args.dry_run:
+        write_comparison(path, comparison, about, plan)
+        print(path)
+    return 0
+
+
+class Plan:
+    """The runs of a comparison, and what the search has chosen so far."""
+
+    def __init__(self, comparison: Comparison, scale: str, folder: Path, extra: dict):
+        self.comparison, self.scale, self.folder, self.extra = comparison, scale, folder, extra
+
+    def search(self) -> list[PlannedRun]:
+        """Each method with each learning rate on the first task; nothing if there is no choice."""
+        task, factors = self.comparison.tasks[0], self.comparison.factors
+        if len(factors) == 1:
+            return []
+        choices = product(SEARCH_SEEDS, factors, self.comparison.methods)
+        return [self.run(task, method, factor, seed) for seed, factor, method in choices]
+
+    def runs(self, seeds: list[int] | None = None) -> list[PlannedRun]:
+        """The runs of the comparison itself; seeds: only these. Those of a method whose learning
+        rate is not chosen yet are left out."""
+        most = max(task.seeds for task in self.comparison.tasks)
+        order = product(range(1, most + 1), self.comparison.tasks, self.comparison.methods)
+        return [
+            self.run(task, method, self.factor(method), seed)
+            for seed, task, method in order
+            if seed <= task.seeds and (not seeds or seed in seeds)
+            and self.factor(method) is not None
+        ]  # fmt: skip
+
+    def run(self, task: Task, method: Method, factor: float, seed: int) -> PlannedRun:
+        row = row_of(task, method, factor)
+        flags = flags_of(self.scale, task, method, factor, seed) | self.extra
+        return PlannedRun(row, seed, self.folder / f"{row.name}-seed{seed}", flags)
+
+    def found(self, method: Method, factor: float) -> list[float]:
+        """Success on the panel after the finished runs of the search."""
+        task, found = self.comparison.tasks[0], []
+        for seed in SEARCH_SEEDS:
+            run = (
+                read_run(path)
+                if (path := self.run(task, method, factor, seed).path).exists()
+                else None
+            )
+            end = final_evaluation(run) if run else None
+            found += [end["eval/success"]] if end else []
+        return found
+
+    def factor(self, method: Method) -> float | None:
+        """The factor that won the search, of equals the one nearest to 1; None while it goes on."""
+        factors = self.comparison.factors
+        if len(factors) == 1:
+            return factors[0]
+        found = {factor: self.found(method, factor) for factor in factors}
+        if any(len(successes) < len(SEARCH_SEEDS) for successes in found.values()):
+            return None
+        return max(factors, key=lambda factor: (fmean(found[factor]), -abs(factor - 1)))
+
+    def searched(self) -> bool:
+        return all(self.factor(method) is not None for method in self.comparison.methods)

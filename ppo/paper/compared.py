@@ -1,0 +1,168 @@
+"""Writes the page of a comparison: how far it is, tables over seeds, and curves of success.
+
+Turns are environment turns, the warm-up's included, and minutes are those of collecting, scoring
+and training without evaluations. A curve is the interquartile mean over seeds of the success of
+the last 100 episodes in training, with its bootstrap interval at each point.
+"""
+
+from pathlib import Path
+
+from ppo.paper.comparisons import SEARCH_SEEDS, Comparison, Method, Task
+from ppo.paper.intervals import interval
+from ppo.paper.results import final_evaluation
+from ppo.paper.runs import read_run
+from ppo.reports.charts import STYLE, colour_of, import_figure, png_of
+from ppo.reports.evaluations import markdown_table
+from ppo.reports.run_files import Run
+
+POINTS = 60  # of a curve
+AXES = {"turns": "environment turns, the warm-up included", "minutes": "minutes, evaluations aside"}
+ABOUT_INTERVALS = """
+"After" is the interquartile mean over seeds of success on the same 512 episodes (of fewer than four
+seeds the mean), with its 95 % bootstrap interval over seeds. An interval over three or five seeds
+is too narrow rather than too wide, and two that overlap decide nothing."""
+
+
+def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> None:
+    """Write the page and its pictures beside it. plan: `ppo.paper.compare.Plan`"""
+    found = {
+        (task, method): runs_of(plan, task, method)
+        for task in comparison.tasks
+        for method in comparison.methods
+    }
+    parts = [f"# {comparison.title}", f"Ours: {about}.", comparison.about, progress(found, plan)]
+    if len(comparison.factors) > 1:
+        parts.append(search_table(comparison, plan))
+    for task in comparison.tasks:
+        parts.append(f"## {task.env}\n\n{task_table(comparison, task, found)}")
+        for axis in AXES:
+            if png := curves(comparison, task, found, axis):
+                file = f"{path.stem}-{task.env}-{axis}.png"
+                (path.parent / file).write_bytes(png)
+                parts[-1] += f"\n\n![{file}]({file})"
+    parts += [ABOUT_INTERVALS.strip()]
+    if len(comparison.tasks) > 1:
+        parts.insert(4, f"## All tasks\n\n{overall_table(comparison, found)}")
+    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+
+
+def runs_of(plan, task: Task, method: Method) -> dict[int, Run]:
+    """Seed -> run, of those that have begun."""
+    if (factor := plan.factor(method)) is None:
+        return {}
+    paths = {seed: plan.run(task, method, factor, seed).path for seed in range(1, task.seeds + 1)}
+    runs = {seed: read_run(path) for seed, path in paths.items() if path.exists()}
+    return {seed: run for seed, run in runs.items() if run is not None}
+
+
+def finished(runs: dict[int, Run]) -> dict[int, Run]:
+    return {seed: run for seed, run in runs.items() if final_evaluation(run)}
+
+
+def progress(found: dict, plan) -> str:
+    """One sentence: how far the comparison is."""
+    wanted = sum(task.seeds for task, _ in found)
+    done = sum(len(finished(runs)) for runs in found.values())
+    begun = sum(map(len, found.values())) - done
+    search = [plan.found(m, f) for m in plan.comparison.methods for f in plan.comparison.factors]
+    told = ""
+    if len(plan.comparison.factors) > 1:
+        told = (
+            f"{sum(map(len, search))} of {len(search) * len(SEARCH_SEEDS)} runs of the search and "
+        )
+    under_way = f"; {begun} more are under way" * (begun > 0)
+    return f"**How far it is:** {told}{done} of {wanted} runs are finished{under_way}."
+
+
+def search_table(comparison: Comparison, plan) -> str:
+    """Mean success of the search, for each method and learning rate."""
+    head = ["learning rate x", *(f"{factor:g}" for factor in comparison.factors), "chosen"]
+    rows = []
+    for method in comparison.methods:
+        cells = [plan.found(method, factor) for factor in comparison.factors]
+        chosen = plan.factor(method)
+        told = [" ".join(f"{x:.3f}" for x in sorted(cell)) or "-" for cell in cells]
+        rows.append([method.label, *told, "-" if chosen is None else f"{chosen:g}"])
+    task, seeds = comparison.tasks[0].env, " and ".join(map(str, SEARCH_SEEDS))
+    about = f"Success on {task} after training, of seeds {seeds}."
+    return f"## The search of learning rates\n\n{about}\n\n{markdown_table([head, *rows])}"
+
+
+def task_table(comparison: Comparison, task: Task, found: dict) -> str:
+    head = ["", "before", "after", "each seed", "turns", "minutes", "seeds"]
+    before = [e for runs in (found[task, m] for m in comparison.methods) for run in runs.values()
+              for e in run.evals if e["update"] == 0]  # fmt: skip
+    rows = []
+    for k, method in enumerate(comparison.methods):
+        done = finished(found[task, method])
+        after = [final_evaluation(run)["eval/success"] for run in done.values()]
+        first = f"{before[0]['eval/success']:.3f}" if before and k == 0 else ""
+        each = " ".join(f"{x:.3f}" for x in after)
+        turns = [max(points(run, "turns"), default=0) for run in done.values()]
+        minutes = [max(points(run, "minutes"), default=0) for run in done.values()]
+        mean = lambda numbers, form: format(sum(numbers) / len(numbers), form) if numbers else "-"
+        seeds = f"{len(done)} of {task.seeds}"
+        rows.append([method.label, first, told([after]), each or "-", mean(turns, ",.0f"),
+                     mean(minutes, ".1f"), seeds])  # fmt: skip
+    return markdown_table([head, *rows])
+
+
+def overall_table(comparison: Comparison, found: dict) -> str:
+    """Over the tasks in which every method has a finished run."""
+    ends = {key: [final_evaluation(run)["eval/success"] for run in finished(runs).values()]
+            for key, runs in found.items()}  # fmt: skip
+    tasks = [t for t in comparison.tasks if all(ends[t, m] for m in comparison.methods)]
+    rows = [[m.label, told([ends[task, m] for task in tasks])] for m in comparison.methods]
+    names = ", ".join(task.env for task in tasks) or "no task yet"
+    return f"Success after training, over {names}.\n\n{markdown_table([['', 'after'], *rows])}"
+
+
+def told(values: list[list[float]]) -> str:
+    """An interquartile mean with its interval, which needs two seeds."""
+    if not any(values):
+        return "-"
+    mean, low, high = interval(values)
+    return f"{mean:.3f}" + f" [{low:.3f}, {high:.3f}]" * (max(map(len, values)) > 1)
+
+
+def points(run: Run, axis: str) -> dict[float, float | None]:
+    """Where an update ended on an axis -> success of the last 100 episodes, None while unknown."""
+    at = sum(row.get("warmup/turns" if axis == "turns" else "time/total", 0) for row in run.warmup)
+    curve, seconds = {}, at
+    for row in run.metrics:
+        seconds += row.get("time/total", 0.0)
+        curve[at + row["turns"] if axis == "turns" else seconds / 60] = row.get("rollout/success")
+    return curve
+
+
+def curves(comparison: Comparison, task: Task, found: dict, axis: str) -> bytes | None:
+    """A picture of all methods, PNG; None if there is nothing to draw."""
+    Figure, rc_context = import_figure()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.6))
+        axes, drawn = figure.subplots(), False
+        axes.set(title=f"Success, {task.env}", xlabel=AXES[axis], ylim=(-0.02, 1.02),
+                 ylabel="share of the last 100 episodes")  # fmt: skip
+        for k, method in enumerate(comparison.methods):
+            runs = [points(run, axis) for run in finished(found[task, method]).values()]
+            if line := mean_curve([run for run in runs if run]):
+                x, mean, low, high = zip(*line, strict=True)
+                axes.plot(x, mean, color=colour_of(k), label=method.label, linewidth=1.6)
+                axes.fill_between(x, low, high, color=colour_of(k), alpha=0.15, linewidth=0)
+                drawn = True
+        figure.legend(loc="outside lower left", ncols=3)
+        return png_of(figure) if drawn else None
+
+
+def mean_curve(runs: list[dict]) -> list[tuple[float, float, float, float]]:
+    """(x, mean, low, high) where all runs have a value: the last one that they reached by x."""
+    if not runs:
+        return []
+    end, line = min(map(max, runs)), []
+    for k in range(1, POINTS + 1):
+        x = end * k / POINTS
+        reached = [[y for at, y in run.items() if at <= x] for run in runs]
+        values = [ys[-1] if ys else None for ys in reached]
+        if None not in values:
+            line.append((x, *interval([values])))
+    return line

@@ -1,0 +1,129 @@
+"""What is compared beyond the paper: advantage estimators, and the parts of our own method.
+
+All runs of a task play the same number of environment turns, those of the critic's warm-up
+included. `compare` makes the runs and `compared` writes the page.
+"""
+
+from dataclasses import dataclass, field
+
+from ppo.paper.tables import EPISODES, SCALES, PaperRow
+
+TURNS = 256  # of an update, at least; 32 x 8
+
+
+@dataclass(frozen=True)
+class Task:
+    """seeds: how many; warm_up, updates: of TURNS turns each, of the methods with a critic"""
+
+    env: str
+    seeds: int
+    warm_up: int
+    updates: int
+
+    @property
+    def turns(self) -> int:
+        """Environment turns of a run."""
+        return TURNS * (self.warm_up + self.updates)
+
+
+@dataclass(frozen=True)
+class Method:
+    """flags: of main.py; critic, groups: whether it has a critic, plays groups of whole episodes"""
+
+    name: str
+    label: str
+    flags: dict = field(default_factory=dict)
+    critic: bool = True
+    groups: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """factors: multiples of the family's learning rate that each method is tried with; 1 alone: no
+    search"""
+
+    title: str
+    tasks: list[Task]
+    methods: list[Method]
+    about: str
+    factors: tuple[float, ...] = (1.0,)
+
+
+PICKUP = Task("babyai-pickup", 5, 40, 40)
+GROUPS = {"group_size": 8, "turns_per_update": TURNS}
+# The learning rate of each family's recipe, which a factor multiplies
+LRS = {"paper": {}, "embedded": {"babyai": 2e-4, "baba": 2e-4, "tools": 4e-4}}
+PAPER_LR = 1e-6
+SEARCH_SEEDS = (101, 102)  # no seed of the comparison chooses its own learning rate
+SEARCH_EPISODES = 256
+MODELS = {"paper": {"tools": "Qwen/Qwen2.5-3B-Instruct"},
+          "embedded": {"tools": "models/tiny-calculator"}}  # fmt: skip
+
+DUAL = Method("dual-gae", "dual-discount GAE (ours)")
+COMPARISONS = {
+    "estimators": Comparison(
+        "What the critic is worth: estimators on the same turns",
+        [
+            PICKUP,
+            Task("babyai-open", 5, 40, 40),
+            Task("baba-two_room-goto_win", 3, 40, 20),
+            Task("tools-calculator", 3, 20, 80),
+        ],
+        [
+            DUAL,
+            Method("token-gae", "GAE over tokens", {"advantages": "token-gae"}),
+            Method("turn-gae", "GAE over turns", {"advantages": "turn-gae"}),
+            Method("rloo", "RLOO", {"advantages": "rloo"} | GROUPS, critic=False, groups=True),
+            Method("grpo", "GRPO", {"advantages": "grpo"} | GROUPS, critic=False, groups=True),
+            Method("gigpo", "GiGPO", {"advantages": "gigpo"} | GROUPS, critic=False, groups=True),
+        ],
+        "Methods without a critic play groups of 8 whole episodes, at least 256 turns an update; "
+        "the others 32 x 8 turns. Each has the settings that it was published with "
+        "([method.md](../method.md)); epochs, minibatches and models are equal. The learning rate "
+        "of the actor is searched for on babyai-pickup, with other seeds, and the factor that won "
+        "there is taken for all tasks.",
+        factors=(0.5, 1.0, 2.0),
+    ),
+    "ablations": Comparison(
+        "Parts of the method, one by one",
+        [PICKUP],
+        [
+            DUAL,
+            Method("layers-0", "critic: a head alone", {"critic_layers": 0}),
+            Method("layers-2", "critic: two layers", {"critic_layers": 2}),
+            Method("first-token-1", "first token weighs 1", {"first_token_weight": 1}),
+            Method("no-warm-up", "no warm-up, twice the updates", {"w_epoch": 0}),
+            Method("undiscounted", "gamma_step 1, lam_step 1", {"gamma_step": 1, "lam_step": 1}),
+            Method("episodes", "whole episodes", {"group_size": 1, "turns_per_update": TURNS},
+                   groups=True),
+        ],
+        "The first row is the method as it is: one critic layer, weight 3 on first tokens, a "
+        "warm-up of 40 batches, gamma_step .99 and lam_step .95, batches of 32 x 8 turns. Each "
+        "other row changes one thing.",
+    ),
+}  # fmt: skip
+
+
+def run_name(task: Task, method: Method, factor: float) -> str:
+    return f"{task.env}-{method.name}" + f"-lr{factor:g}x" * (factor != 1)
+
+
+def row_of(task: Task, method: Method, factor: float) -> PaperRow:
+    return PaperRow(task.env, f"{task.env}, {method.label}", run_name(task, method, factor))
+
+
+def flags_of(scale: str, task: Task, method: Method, factor: float, seed: int) -> dict:
+    """Flag -> value for main.py."""
+    settings, family = SCALES[scale], task.env.split("-")[0]
+    warm_up = task.warm_up if method.critic and "w_epoch" not in method.flags else 0
+    updates = task.turns // TURNS - warm_up
+    lr = factor * LRS[scale].get(family, PAPER_LR)
+    flags = {"env_name": task.env, "model": (settings["models"] | MODELS[scale])[family]}
+    flags |= settings["flags"] | {"seed": seed, "lr": lr, "lr_schedule": "constant"}
+    flags |= {"num_updates": updates, "eval_interval": updates}
+    flags |= {"w_epoch": warm_up} if method.critic else {}
+    flags |= {"num_turns": updates * TURNS} if method.groups else {}
+    before = method is DUAL and seed == 1 and factor == 1  # neither model nor panel differ
+    search = seed in SEARCH_SEEDS
+    flags |= {} if before else {"skip_first_eval": True}
+    return flags | method.flags | {"eval_episodes": SEARCH_EPISODES if search else EPISODES}
