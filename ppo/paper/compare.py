@@ -1,7 +1,12 @@
 """Makes the runs of a comparison: a small search of learning rates first, then all methods.
 
 Both go on after an interruption, and the page is written anew after every run. Runs are ordered by
-seed, so that what is there after some hours compares all methods.
+seed, so that what is there after some hours compares all methods. For two cores, start it twice:
+
+    python -m ppo.paper.reproduce estimators --seeds 101 1 3 5    # 101 and 102: those of the search
+    python -m ppo.paper.reproduce estimators --seeds 102 2 4
+
+If one of them ends before the search of the other is done, start it again.
 """
 
 from itertools import product
@@ -19,7 +24,7 @@ from ppo.paper.comparisons import (
     row_of,
 )
 from ppo.paper.results import final_evaluation
-from ppo.paper.runs import PlannedRun, choose_runs, command_of, perform, read_run
+from ppo.paper.runs import PlannedRun, choose_runs, command_of, fitting, perform, read_run
 from ppo.paper.tables import SCALES
 from ppo.reports.charts import import_figure
 
@@ -36,8 +41,7 @@ def compare(args, extra: dict, out: Path, made_by: str) -> int:
             folder.mkdir(parents=True, exist_ok=True)
     # The learning rates of the comparison are known when the search is done.
     for stage in (plan.search, plan.runs):
-        planned = stage() if stage == plan.search else stage(args.seeds)
-        chosen = choose_runs(planned, args.only, args.name) if planned else []
+        chosen = fitting(stage(args.seeds), args.only)
         commands = [command_of(run) for run in chosen]
         for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
             code = perform(run, words, f"{number}/{len(chosen)}", args.dry_run)
@@ -48,6 +52,7 @@ def compare(args, extra: dict, out: Path, made_by: str) -> int:
         if not plan.searched():
             print("# then the comparison, with the learning rates that this search chooses")
             break
+    choose_runs(plan.search() + plan.runs(), args.only, args.name)  # ValueError: nothing fits
     if not args.dry_run:
         write_comparison(path, comparison, about, plan)
         print(path)
@@ -60,13 +65,17 @@ class Plan:
     def __init__(self, comparison: Comparison, scale: str, folder: Path, extra: dict):
         self.comparison, self.scale, self.folder, self.extra = comparison, scale, folder, extra
 
-    def search(self) -> list[PlannedRun]:
+    def search(self, seeds: list[int] | None = None) -> list[PlannedRun]:
         """Each method with each learning rate on the first task; nothing if there is no choice."""
         task, factors = self.comparison.tasks[0], self.comparison.factors
         if len(factors) == 1:
             return []
         choices = product(SEARCH_SEEDS, factors, self.comparison.methods)
-        return [self.run(task, method, factor, seed) for seed, factor, method in choices]
+        return [
+            self.run(task, method, factor, seed)
+            for seed, factor, method in choices
+            if not seeds or seed in seeds
+        ]
 
     def runs(self, seeds: list[int] | None = None) -> list[PlannedRun]:
         """The runs of the comparison itself; seeds: only these. Those of a method whose learning
@@ -89,11 +98,8 @@ class Plan:
         """Success on the panel after the finished runs of the search."""
         task, found = self.comparison.tasks[0], []
         for seed in SEARCH_SEEDS:
-            run = (
-                read_run(path)
-                if (path := self.run(task, method, factor, seed).path).exists()
-                else None
-            )
+            path = self.run(task, method, factor, seed).path
+            run = read_run(path) if path.exists() else None
             end = final_evaluation(run) if run else None
             found += [end["eval/success"]] if end else []
         return found

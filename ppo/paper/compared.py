@@ -65,13 +65,12 @@ def progress(found: dict, plan) -> str:
     done = sum(len(finished(runs)) for runs in found.values())
     begun = sum(map(len, found.values())) - done
     search = [plan.found(m, f) for m in plan.comparison.methods for f in plan.comparison.factors]
-    told = ""
+    of_search = ""
     if len(plan.comparison.factors) > 1:
-        told = (
-            f"{sum(map(len, search))} of {len(search) * len(SEARCH_SEEDS)} runs of the search and "
-        )
+        tries = len(search) * len(SEARCH_SEEDS)
+        of_search = f"{sum(map(len, search))} of {tries} runs of the search and "
     under_way = f"; {begun} more are under way" * (begun > 0)
-    return f"**How far it is:** {told}{done} of {wanted} runs are finished{under_way}."
+    return f"**How far it is:** {of_search}{done} of {wanted} runs are finished{under_way}."
 
 
 def search_table(comparison: Comparison, plan) -> str:

@@ -55,6 +55,8 @@ def make_program() -> Program:
     add("--dry-run", action="store_true", help="print the commands and do nothing")
     words = "of training (default: 1 2 3; a comparison has its own)"
     add("--seeds", type=int, nargs="+", help=words)
+    add("--only", nargs="+", default=[], help="run only these: names of runs, or parts of names")
+    add("--runs", type=Path, default=RUNS, help="directory of the runs (default: runs/reproduce)")
     add("--out", type=Path, help="directory of the page (default: --runs or else docs/results)")
     return program
 

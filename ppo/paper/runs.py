@@ -26,18 +26,19 @@ class PlannedRun:
 
 
 def choose_runs(planned: list[PlannedRun], only: list[str], of: str) -> list[PlannedRun]:
-    """The runs that --only names. A whole name stands for itself alone, a part for all names that
-    contain it. ValueError: nothing fits."""
-    names = dict.fromkeys(run.row.name for run in planned)
+    """The runs that --only names. ValueError: nothing fits"""
+    if chosen := fitting(planned, only):
+        return chosen
+    names = ", ".join(dict.fromkeys(run.row.name for run in planned))
+    raise ValueError(f"--only {' '.join(only)}: nothing of {of} is called so; its runs: {names}")
+
+
+def fitting(planned: list[PlannedRun], only: list[str]) -> list[PlannedRun]:
+    """The runs that --only names, all if it names none. A whole name stands for itself alone, a
+    part for all names that contain it."""
+    names = {run.row.name for run in planned}
     fits = lambda name, part: part == name if part in names else part in name
-    chosen = [
-        run for run in planned
-        if not only or any(fits(run.row.name, part) for part in only)
-    ]  # fmt: skip
-    if not chosen:
-        raise ValueError(f"--only {' '.join(only)}: nothing of {of} is called so; "
-                         f"its runs: {', '.join(names)}")  # fmt: skip
-    return chosen
+    return [run for run in planned if not only or any(fits(run.row.name, part) for part in only)]
 
 
 def perform(run: PlannedRun, words: list[str], place: str, dry_run: bool) -> int:
