@@ -38,8 +38,7 @@ from storage.rollout import make_storage
 def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
     """Fill `rollouts`; nobody waits for the slowest response or the slowest environment.
 
-    seed: with an episode, a turn and a member of a group it makes the sampling noise
-    stop: may end this early
+    seed: with episode, turn and member of a group it makes the noise; stop: may end this early
     """
 
     def ask(i: int) -> None:

@@ -1,12 +1,13 @@
 """Prints a table of ratios: each line compares two ways of doing one thing.
 
     make bench                         all of them, a few minutes
-    python -m benchmarks.run gae       one of them: gae, update, score, logps, envs
+    python -m benchmarks.run gae       one of them: gae, estimators, update, score, logps, envs
 
 Times are compared in pairs of runs, so that a machine whose speed drifts does not decide a ratio.
 """
 
 import argparse
+import statistics
 from collections.abc import Callable
 from copy import copy
 from functools import partial
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 import torch
 from minigrid.minigrid_env import MiniGridEnv
 
-from arguments import TINY, get_args
+from arguments import GROUPED, TINY, get_args
 from benchmarks.common import GB, Stopwatch, medians, proc_bytes, run_python, seconds
 from envs import make_env
 from envs.pool.seeds import training_seeds
@@ -23,7 +24,9 @@ from envs.pool.vec_env import make_envs
 from main import collect
 from memory import make_memories
 from memory.chat import Renderer
-from ppo.advantages import Batch, dual_gae, make_estimator
+from ppo.advantages import ESTIMATORS, make_estimator
+from ppo.advantages.batch import Batch
+from ppo.advantages.gae import dual_gae
 from ppo.agent import Agent, make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.lockstep import TransformersEngine
@@ -70,6 +73,7 @@ def bench_gae() -> None:
     batch = Batch(
         rewards=torch.rand(E, N, T) * mask, values=values, response_mask=mask,
         next_values=torch.rand(E, N), episode_ends=torch.rand(E, N) < 0.1,
+        groups=torch.zeros(E, N).long(), anchors=torch.zeros(E, N).long(),
         gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0,
     )  # fmt: skip
     assert torch.allclose(loop_gae(batch), dual_gae(batch)[0], atol=1e-2, rtol=1e-3)
@@ -98,6 +102,35 @@ def loop_gae(batch: Batch) -> torch.Tensor:
     return advantages
 
 
+# ---- estimators -----------------------------------------------------------------------------
+
+
+def bench_estimators() -> None:
+    """Print what an update costs with each estimator, all on the same whole episodes, and the
+    share that its advantages take (target: below 1 %). Those without a critic have no values to
+    compute; the times of scoring and of the update are added up."""
+    flags = "--group-size 8 --turns-per-update 256 --max-episode-steps 32".split()
+    agent, rollouts = babyai_batch([*flags, "--w-epoch", "0"])
+    alone = babyai_batch([*flags, "--advantages", "rloo"])[0]
+    lm, without = agent.actor_critic.lm, copy(rollouts)
+    without.critic = False
+    print(f"{len(rollouts.rows)} turns of {rollouts.n_env} whole episodes or more")
+    for name in ESTIMATORS:
+        no_critic = name in GROUPED
+        storage, learner = (without, alone) if no_critic else (rollouts, agent)
+        args = get_args(["--advantages", name, "--model", str(TINY), *flags])
+        estimate, reference = make_estimator(args), Reference(lm, 1.0)
+        score = partial(storage.score, learner.actor_critic, reference, [list(storage.rows)])
+        returns = partial(storage.compute_returns, estimate)
+        work = (score, returns, partial(learner.update, storage))
+        score(), returns()  # once, unmeasured
+        rounds = [[seconds(part) for part in work] for _ in range(3)]
+        parts = [statistics.median(column) for column in zip(*rounds, strict=True)]
+        total = sum(parts)
+        print(f"{name:10s} score {parts[0]:6.2f} s  advantages {parts[1] * 1e3:6.1f} ms "
+              f"({parts[1] / total:.2%})  update {parts[2]:6.2f} s", flush=True)  # fmt: skip
+
+
 # ---- update ---------------------------------------------------------------------------------
 
 
@@ -109,7 +142,7 @@ def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
     # The weights are not sharded yet, so that this engine serves all ZeRO stages.
     engine = TransformersEngine(tokenizer, ends, args.response_limit, args.temperature)
     engine.push_weights(actor_critic)
-    envs = make_envs(args, training_seeds(1, ranks.share(args.n_env)))
+    envs = make_envs(args, training_seeds(1, ranks.share(args.n_env), args.group_size))
     memories = make_memories(args, envs.resume(None))
     render = Renderer(tokenizer, args.prompt_limit)
     rollouts = make_storage(args, ranks)
@@ -245,7 +278,12 @@ def random_turns(env, steps: int) -> Callable[[], None]:
 
 
 BENCHMARKS = dict(
-    gae=bench_gae, update=bench_update, score=bench_score, logps=bench_logps, envs=bench_envs
+    gae=bench_gae,
+    estimators=bench_estimators,
+    update=bench_update,
+    score=bench_score,
+    logps=bench_logps,
+    envs=bench_envs,
 )
 
 

@@ -131,6 +131,60 @@ def test_what_is_typed_counts_more():
     assert args.minibatch == 128
 
 
+# estimator -> what its publication says where ours is other
+PUBLISHED = {
+    "token-gae": {},
+    "turn-gae": dict(first_token_weight=math.inf),
+    "rloo": dict(whiten="off", kl_coef=0.03),
+    "grpo": dict(whiten="off", kl_coef=0.04, kl_in="loss", kl_estimator="k3"),
+    "gigpo": dict(whiten="off", kl_coef=0.01, kl_in="loss", kl_estimator="k3", gamma_step=0.95),
+}
+NO_CRITIC = dict(no_critic=True, critic_layers=0, w_epoch=0)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("model", [MODEL, ["--model", str(TINY)]])
+def test_estimators_bring_their_published_settings(name, model):
+    grouped = name in ("rloo", "grpo", "gigpo")
+    flags = ["--group-size", "8"] if grouped else []
+    args = vars(get_args(["--advantages", name, *flags, *model]))
+    plain = vars(get_args(model))
+    changed = {k: args[k] for k in args if args[k] != plain[k]}
+    expected = PUBLISHED[name] | (NO_CRITIC if grouped else {}) | {"advantages": name}
+    if grouped:
+        expected |= dict(group_size=8, turns_per_update=32 * 8)
+    assert changed == expected
+
+
+def test_typed_flags_win_over_published_settings():
+    flags = "--advantages gigpo --group-size 4 --whiten on --kl-in reward --gamma-step 0.9"
+    args = get_args([*flags.split(), *MODEL])
+    assert (args.whiten, args.kl_in, args.kl_estimator, args.kl_coef) == (
+        "on",
+        "reward",
+        "k1",
+        0.01,
+    )
+    assert args.gamma_step == 0.9
+    args = get_args(["--kl-in", "loss", *MODEL])
+    assert args.kl_estimator == "k3"  # the gradient of k1 is 0 in expectation
+    args = get_args(["--advantages", "my:own", "--no-critic", *MODEL])
+    assert (args.critic_layers, args.w_epoch, args.whiten) == (0, 0, "on")
+
+
+@pytest.mark.parametrize("flag", ["--critic-layers 0", "--critic-lr 1", "--value-clip 1",
+                                  "--w-epoch 2", "--w-iter 1", "--use-proper-time-limits",
+                                  "--first-token-weight 3", "--value-grad-trunk"])  # fmt: skip
+def test_without_a_critic_its_flags_are_refused(flag, capsys):
+    words = ["--advantages", "rloo", "--group-size", "8", *flag.split(), *MODEL]
+    with pytest.raises(SystemExit):
+        get_args(words)
+    said = capsys.readouterr().err
+    assert f"without a critic there is nothing for {flag.split()[0]} to set" in said
+    assert said.count("\n") == 1
+    assert get_args([*words, "--eval-only"]).no_critic  # an evaluation trains nothing
+
+
 def test_greedy_is_for_evaluation():
     assert get_args(["--temperature", "0", "--eval-only"]).temperature == 0
 

@@ -32,7 +32,7 @@ class Method:
 
     name: str
     label: str
-    flags: dict = field(default_factory=dict)
+    flags: dict = field(default_factory=dict, hash=False)
     critic: bool = True
     groups: bool = False
 
