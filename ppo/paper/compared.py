@@ -40,7 +40,7 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
                 file = f"{path.stem}-{task.env}-{axis}.png"
                 (path.parent / file).write_bytes(png)
                 parts[-1] += f"\n\n![{file}]({file})"
-    parts += [ABOUT_INTERVALS.strip()]
+    parts += [ABOUT_INTERVALS.strip(), f"## What is seen\n\n{comparison.seen}"]
     if len(comparison.tasks) > 1:
         parts.insert(4, f"## All tasks\n\n{overall_table(comparison, found)}")
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
@@ -149,7 +149,8 @@ def curves(comparison: Comparison, task: Task, found: dict, axis: str) -> bytes 
                 axes.plot(x, mean, color=colour_of(k), label=method.label, linewidth=1.6)
                 axes.fill_between(x, low, high, color=colour_of(k), alpha=0.15, linewidth=0)
                 drawn = True
-        figure.legend(loc="outside lower left", ncols=3)
+        if drawn:
+            figure.legend(loc="outside lower left", ncols=3)
         return png_of(figure) if drawn else None
 
 

@@ -40,13 +40,14 @@ class Method:
 @dataclass(frozen=True)
 class Comparison:
     """factors: multiples of the family's learning rate that each method is tried with; 1 alone: no
-    search"""
+    search. seen: what the runs show and what they do not prove, written when they are made"""
 
     title: str
     tasks: list[Task]
     methods: list[Method]
     about: str
     factors: tuple[float, ...] = (1.0,)
+    seen: str = "Nothing is claimed before the runs are finished."
 
 
 PICKUP = Task("babyai-pickup", 5, 40, 40)
