@@ -64,7 +64,7 @@ FLAGS = [
     ("--no-such-flag", "unrecognized arguments: --no-such-flag"),
     ("toy", "unrecognized arguments: toy"),
     ("--use-proper-time-limits yes", "unrecognized arguments: yes"),
-    ("--n 2", "ambiguous option: --n could match --n-env, --num-updates"),
+    ("--n 2", "ambiguous option: --n could match --n-env, --no-critic, --num-up"),
     ("--n-env", "argument --n-env: expected one argument"),
     # types
     ("--n-env many", "argument --n-env: invalid int value: 'many'"),

@@ -121,6 +121,17 @@ def test_lora_freezes_the_model_in_the_compute_dtype(shape):
     assert terms["reference"] == 0  # the reference is the model without adapters
 
 
+def test_without_a_critic_nothing_of_it_is_counted(shape):
+    plain = replace(SETTING, critic_layers=0, e_len=3)
+    setting = replace(plain, no_critic=True)
+    terms = at("backward", shape, setting)
+    assert terms["parameters"] == 4 * 452 and terms["optimizer"] == 8 * 452  # with a head 9 more
+    assert at("backward", shape, plain)["parameters"] == 4 * (452 + 9)
+    # 2 x 3 turns of two tokens: a mask and five numbers, for there are neither values nor returns
+    assert terms["batch: tensors"] == 6 * 2 * (1 + 5 * 4)
+    assert at("backward", shape, plain)["batch: tensors"] == 6 * 2 * (1 + 7 * 4)
+
+
 def test_activations_by_hand(shape, monkeypatch):
     # a token in a layer: two norms of 8 D = 64; inputs of five matrices 10 D = 40; q, k, v and the
     # output 4 (2 Q + 2 K) = 48; four blocks of the MLP 16 F = 96
