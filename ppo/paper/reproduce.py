@@ -91,7 +91,9 @@ def extra_flags(words: list[str], runs: Path) -> dict:
 def reproduce(args: argparse.Namespace, extra: dict) -> int:
     """Make the runs that are missing and write the page. Returns the exit code."""
     if args.name in COMPARISONS:
-        return compare(args, extra, out_folder(args), made_by(args, extra))
+        # Several processes may share its seeds, and each writes the page of all of them.
+        everything = argparse.Namespace(**vars(args) | {"seeds": None})
+        return compare(args, extra, out_folder(args), made_by(everything, extra))
     table, out = TABLES[args.name], out_folder(args)
     planned = plan_runs(args, table, extra)
     chosen = choose_runs(planned, args.only, args.name)
