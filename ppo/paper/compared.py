@@ -149,6 +149,7 @@ def curves(comparison: Comparison, task: Task, found: dict, axis: str) -> bytes 
                 axes.plot(x, mean, color=colour_of(k), label=method.label, linewidth=1.6)
                 axes.fill_between(x, low, high, color=colour_of(k), alpha=0.15, linewidth=0)
                 drawn = True
+        axes.set_xlim(left=0)  # the warm-up takes its time and its turns
         if drawn:
             figure.legend(loc="outside lower left", ncols=3)
         return png_of(figure) if drawn else None
