@@ -64,7 +64,8 @@ class Place:
             self.seen, self.first, self.steps, now = 0, answer, [], answer
         else:
             self.seen, now = self.seen + 1, answer.observation
-            self.steps.append(self.numbered(answer, self.seen))
+            saw = self.steps[-1].observation if self.steps else self.first
+            self.steps.append(self.numbered(answer, self.seen, saw))
         if self.seen == self.taken:
             if any(step.done for step in self.steps) or self.observation not in (None, now):
                 return ELSEWHERE
@@ -81,12 +82,12 @@ class Place:
         said = dict(response=response, said=response, action="", action_at=split(response))
         ends = dict(valid=True, reward=0.0, terminated=False, truncated=True, success=False)
         step = Step(**said, **ends, observation=self.observation, fault=fault)
-        return self.numbered(step, len(self.responses))
+        return self.numbered(step, len(self.responses), self.observation)
 
-    def numbered(self, step: Step, number: int) -> Step:
+    def numbered(self, step: Step, number: int, saw: Observation) -> Step:
         """Add what is needed to play the turn again, and what tells equal observations."""
-        saw, where = self.observation, dict(episode=self.episode, seed=self.seed, number=number)
-        return replace(step, **where, saw=digest(repr((saw.text, saw.messages))) if saw else "")
+        where = dict(episode=self.episode, seed=self.seed, number=number)
+        return replace(step, **where, saw=digest(repr((saw.text, saw.messages))))
 
 
 def digest(text: str) -> str:
