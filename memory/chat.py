@@ -12,6 +12,7 @@ from functools import partial
 
 from memory.messages import THINK, Chat, one_call_each
 from memory.probe import check_template, refuses_two_calls
+from memory.verbatim import VerbatimMemory
 
 TODAY = datetime(2024, 7, 26)  # in templates that print the date: prompts must not change daily
 FIRST_TRY = 8  # history turns; up to so many are tokenised once, if they fit
@@ -38,7 +39,8 @@ def make_render(args, tokenizer, memory) -> "Renderer":
     render = Renderer(tokenizer, args.prompt_limit)
     if not args.resume:
         chat = Chat.of(memory.messages())
-        keeps = args.history_thinking == "keep" and args.memory != "verbatim"  # else it cannot tell
+        program = isinstance(memory, VerbatimMemory)  # which itself says what it remembers
+        keeps = args.history_thinking == "keep" and not program
         check_template(render.write, chat, thoughts=keeps)
         render(chat, whole=True)
     return render
