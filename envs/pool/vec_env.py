@@ -25,6 +25,7 @@ from envs.text_env import Observation, Said, Step
 GATHER = 0.05  # seconds after an answer for which `poll` waits for more
 TELL = 5.0  # seconds between two lines about the progress of a replay
 GLANCE = 1.0  # seconds after which `poll` returns while all environments rest
+LATER = 5.0  # seconds after an agent's own limit in which its worker counts as hanging
 BUSY = "an environment is still busy with a turn"
 
 
@@ -39,7 +40,9 @@ def make_envs(args, seeds: list[Iterable[int]], first: int = 0, proven: bool = F
         if args.env_threads and ":" in args.env_name:
             options |= dict(own_random=False)
     make = partial(make_env, args.env_name, **options)
-    home = dict(workers=args.env_workers, timeout=args.env_timeout, threads=args.env_threads)
+    # An agent watches its own limit: it knows the line in which its program hangs.
+    timeout = args.env_timeout + LATER * args.env_name.startswith(AGENT)
+    home = dict(workers=args.env_workers, timeout=timeout, threads=args.env_threads)
     return VecEnv(make, seeds, **home, first=first, proven=proven)
 
 
