@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_files import work_in, write
 from transformers import AutoTokenizer
 
 from arguments import MODELS
@@ -77,6 +78,21 @@ def test_the_agent_that_rewrites_its_history():
     # the summary takes the place of all that was said before
     assert said[3] == "You know this: It is below 100.\nGuess."
     assert len(steps[3].observation.messages) == 2 and len(steps[4].observation.messages) == 4
+    env.close()
+
+
+def test_the_agent_of_the_page_in_docs(tmp_path, monkeypatch):
+    pytest.importorskip("httpx")
+    pytest.importorskip("openai")
+    page = (ROOT / "docs" / "agents.md").read_text()
+    write(tmp_path, {"my_agent.py": page.partition("```python\n")[2].partition("```")[0]})
+    work_in(tmp_path, monkeypatch)
+    env = make_env("agent:my_agent:solve", timeout=60)
+    assert begin(env, 92).text == "What is 2 + 1?"
+    draft, final = act(env, "Perhaps 4."), act(env, " 3\n")
+    said = [message["content"] for message in draft.observation.messages]
+    assert said[1:] == ["Perhaps 4.", "Check it, and say the number alone."]
+    assert final.terminated and final.reward == 1
     env.close()
 
 
