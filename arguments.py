@@ -113,8 +113,9 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--env-timeout", type=float, default=300,
           help="seconds per turn, with workers and agents only")  # fmt: skip
     group("--data", metavar="PATH", help="rows of gsm8k: JSONL or parquet; default: made ones")
-    group("--endpoint-sampling", choices=["refuse", "run"], default="refuse",
-          help="for agents that ask for top_p and the like; run: the run's own")  # fmt: skip
+    group("--endpoint-sampling", choices=["refuse", "run", "untrained"], default="refuse",
+          help="for agents that ask for top_p and the like; run: the run's own; untrained: as "
+          "asked, but as no sample")  # fmt: skip
     group("--upstream", help="base URL that answers agents' requests for other models")
     group("--memory", help="window, action, periodic, full, verbatim or module:Class")
     group("--memory-length", type=int, help="turns of history in the prompt, n")
@@ -311,6 +312,9 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(
             f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone"
         )
+    if args.endpoint_sampling == "untrained" and (args.group_size or args.engine == "transformers"):
+        what = "--group-size" if args.group_size else "--engine transformers"
+        raise ValueError(f"--endpoint-sampling untrained does not go with {what}")
     if args.reference == "sharded" and args.zero_stage != 3:
         raise ValueError("--reference sharded needs --zero-stage 3")
     if args.reference == "none" and args.kl_coef > 0:

@@ -37,9 +37,7 @@ from storage.rollout import make_storage
 
 def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
     """Fill `rollouts`; nobody waits for the slowest response or the slowest environment.
-
-    seed: with episode, turn and member of a group it makes the noise; stop: may end this early
-    """
+    seed: with episode, turn and member of a group it makes the noise; stop: may end this early"""
 
     def ask(i: int) -> None:
         """Let the engine answer the next prompt of environment i, unless its turns are complete."""
@@ -53,9 +51,14 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
         ask(i)
     while not (rollouts.full or stop.signalled):
         for i, response in engine.step():  # the responses that are complete
-            rollouts.act(i, response)
+            if not response.prompt.untrained:  # else a program asked for what is no sample
+                rollouts.act(i, response)
             envs.send(i, response.text, response.truncated)
         for i, step in envs.poll(wait=engine.idle):  # the environments that have answered
+            if not step.complete:  # its program first asks for what is no sample
+                memories[i].reset(step.observation)
+                ask(i)
+                continue
             rollouts.insert(i, step)
             memories[i].update(step)
             if rollouts.cuts(step):  # V of what the agent would have seen next stands for the rest

@@ -44,7 +44,8 @@ class AgentEnv(gymnasium.Env):
     name: "module:function"; timeout: seconds in which the program must ask again or end
     tokenizer: a directory or hub name; with it, prompts above `prompt_limit` tokens get an error
         and usage has numbers; template: arguments of the chat template, as --template-kwargs
-    sampling: "refuse" what is not the policy's distribution, or "run": serve it with the run's own
+    sampling: "refuse" what is not the policy's distribution, serve it as the "run" samples, or
+        "untrained": as asked, but as no sample
     upstream: base URL of another endpoint, which answers requests for other models
     """
 
@@ -67,15 +68,15 @@ class AgentEnv(gymnasium.Env):
         self.format_penalty, self.timeout = format_penalty, timeout
         self.max_turns = max_episode_steps or 100
         self.tokenizer, self.template, self.prompt_limit = tokenizer, template or {}, prompt_limit
-        self.strict, self.upstream = sampling == "refuse", upstream
+        self.sampling, self.upstream = sampling, upstream
         self.session = self.thread = self.call = None
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
         self._leave()
         agent_threads.make_room()
-        self.turns, self.parse_failures = 0, 0
-        self.session = Session(self._check, self.strict, self.upstream)
+        self.turns, self.parse_failures, self.untrained_calls = 0, 0, 0
+        self.session = Session(self._check, self.sampling, self.upstream)
         endpoint().open(self.session)
         self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
         self.thread.start()
@@ -98,14 +99,20 @@ class AgentEnv(gymnasium.Env):
             paid, success, metrics = self._result(end)
             owed += paid
             text, info = OVER, self._info([{"role": "user", "content": OVER}])
-        self.parse_failures += bool(message.error)
+        # What is no sample costs nothing, however it is written.
+        failed = bool(message.error) and not request.untrained
+        self.parse_failures += failed
+        self.untrained_calls += bool(request.untrained)
         cut = end is None and self.turns >= self.max_turns
         info |= dict(said=response, action=action(message), action_at=message.at)
         info |= dict(valid=not message.error, success=success, reply=_reply(message))
         if end is not None or cut:
             self._leave()
-            info["metrics"] = {"parse_failures": self.parse_failures} | metrics
-        reward = owed - self.format_penalty * bool(message.error)
+            counted = dict(parse_failures=self.parse_failures)
+            if self.sampling == "untrained":
+                counted |= dict(untrained_calls=self.untrained_calls)
+            info["metrics"] = counted | metrics
+        reward = owed - self.format_penalty * failed
         return text, reward, end is not None, cut, info
 
     def close(self) -> None:

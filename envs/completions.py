@@ -2,11 +2,13 @@
 
 A request is checked and taken apart here, and a response of the policy is put into the form that
 SDKs read. What is not the policy's distribution at some temperature cannot be trained on, so it is
-refused, unless the run says otherwise (`--endpoint-sampling`).
+refused, unless the run says otherwise (`--endpoint-sampling`): `run` leaves it out, and `untrained`
+hands it to the engine, whose answer is then no sample.
 """
 
 import json
 from dataclasses import dataclass, field, replace
+from numbers import Real
 
 from envs.tool_schemas import converted
 from memory.calls import Message, read
@@ -28,6 +30,11 @@ FOREIGN = {
     "n": ((1,), "asks for several answers, and a turn has one"),
 }
 TEMPERATURES = (0.001, 1000)
+RANGES = {  # of numbers among FOREIGN
+    "temperature": (0, 0), "top_p": (1e-6, 1), "top_k": (1, 10**6), "min_p": (0, 1), "n": (1, 128),
+    "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "repetition_penalty": (0.01, 10),
+}  # fmt: skip
+WHOLE = {"top_k", "n"}
 
 
 class Refused(ValueError):
@@ -46,9 +53,14 @@ class Request:
     template: dict
     stream: bool = False
     stream_usage: bool = False  # whether a stream ends with a piece that has the usage alone
-    sampling: dict = field(default_factory=dict)  # temperature, max_tokens
+    sampling: dict = field(default_factory=dict)  # temperature, max_tokens, untrained
     stop: list[str] = field(default_factory=list)
     tokens: int = 0  # of the prompt; 0: nobody has counted them
+
+    @property
+    def untrained(self) -> dict:
+        """What it asks for that is not the policy's distribution, if the engine is to give it."""
+        return self.sampling.get("untrained", {})
 
     @property
     def tools(self) -> dict[str, dict]:
@@ -56,17 +68,22 @@ class Request:
         return {tool["function"]["name"]: tool for tool in self.template.get("tools", ())}
 
 
-def request_of(body: dict, strict: bool = True) -> Request:
-    """Check a request's body. strict: refuse what is not the policy's distribution, instead of
-    leaving it out. Refused, ValueError, TypeError, ...: it cannot be answered"""
+def request_of(body: dict, sampling: str = "refuse") -> Request:
+    """Check a request's body. sampling: "refuse" what is not the policy's distribution, leave it
+    out ("run"), or keep it ("untrained"). Refused, ValueError, ...: it cannot be answered"""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Refused("messages must be a list that is not empty", code="invalid_request_error")
     if body.get("functions"):
         raise Refused("functions is the old name of tools; please use tools")
-    for said in _foreign_sampling(body) if strict else ():
-        said = f"this endpoint samples from the policy that is trained: {said}"
-        raise Refused(f"{said}; the run can serve it with --endpoint-sampling run")
+    foreign = _foreign_sampling(body) if sampling != "run" else {}
+    if sampling == "refuse" and foreign:
+        name, why = next(iter(foreign.items()))
+        said = f"this endpoint samples from the policy that is trained: {name} {why}"
+        raise Refused(f"{said}; the run can serve it with --endpoint-sampling run or untrained")
+    own = _sampling(body)
+    if foreign:
+        own["untrained"] = {name: _wish(name, body) for name in foreign}
     template = dict(body.get("chat_template_kwargs") or {})
     if body.get("tools") and body.get("tool_choice") != "none":
         template["tools"] = body["tools"]
@@ -79,7 +96,7 @@ def request_of(body: dict, strict: bool = True) -> Request:
         template=template,
         stream=bool(body.get("stream")),
         stream_usage=bool((body.get("stream_options") or {}).get("include_usage")),
-        sampling=_sampling(body),
+        sampling=own,
         stop=stop,
     )
     if not all(isinstance(name, str) for name in request.tools):  # KeyError: it has none
@@ -87,20 +104,61 @@ def request_of(body: dict, strict: bool = True) -> Request:
     return request
 
 
-def _foreign_sampling(body: dict):
-    """Yield what a request asks for that no temperature of the policy gives, and why not."""
-    if body.get("temperature") == 0:
-        yield "temperature 0 is greedy"
-    for name, (neutral, why) in FOREIGN.items():
-        value = body.get(name)
-        if value not in (None, [], {}, *neutral):
-            yield f"{name} {why}"
+def _foreign_sampling(body: dict) -> dict[str, str]:
+    """Return what a request asks for that no temperature of the policy gives, and why not."""
+    asked = {"temperature": "0 is greedy"} if body.get("temperature") == 0 else {}
+    return asked | {
+        name: why
+        for name, (neutral, why) in FOREIGN.items()
+        if body.get(name) not in (None, [], {}, *neutral)
+    }
+
+
+def _wish(name: str, body: dict):
+    """Return what a request asks for under a name of FOREIGN, as engines take it: a number, the
+    logits' additions by token, or a JSON schema. Refused: nothing can give this"""
+    value, wrong = body[name], Refused(f"{name} cannot be {body[name]!r:.80}")
+    if name in RANGES:
+        low, high = RANGES[name]
+        kind = int if name in WHOLE else Real
+        if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
+            raise wrong
+        return value
+    if name == "logit_bias":
+        if not all(isinstance(added, Real) and -100 <= added <= 100 for added in value.values()):
+            raise wrong
+        return {int(token): float(added) for token, added in value.items()}
+    if name == "response_format":
+        schemas = {"json_object": {"type": "object"}}
+        schemas["json_schema"] = (value.get("json_schema") or {}).get("schema")
+        if not isinstance(schemas.get(value.get("type")), dict):
+            raise wrong
+        return schemas[value["type"]]
+    return _forced_call(body["tool_choice"], body.get("tools") or [], wrong)
+
+
+def _forced_call(choice: str | dict, tools: list[dict], wrong: Refused) -> dict:
+    """Return the JSON schema of the calls that a tool_choice allows."""
+    named = choice["function"]["name"] if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) and choice != "required":
+        raise wrong
+    functions = [tool["function"] for tool in tools]
+    allowed = [function for function in functions if named in (None, function["name"])]
+    if not allowed:
+        raise wrong
+    calls = [
+        {"name": {"const": function["name"]},
+         "arguments": function.get("parameters") or {"type": "object"}}
+        for function in allowed
+    ]  # fmt: skip
+    call = dict(type="object", required=["name", "arguments"], additionalProperties=False)
+    return {"anyOf": [call | {"properties": properties} for properties in calls]}
 
 
 def _sampling(body: dict) -> dict:
     """Return what the prompt's response has of its own: temperature, max_tokens."""
     sampling, temperature = {}, body.get("temperature")
-    if temperature:  # 0 was refused, or the run's own is taken
+    if temperature:  # 0 was refused, or is no sample, or the run's own is taken
         low, high = TEMPERATURES
         if not low <= float(temperature) <= high:
             raise Refused(f"temperature must be from {low} to {high}, got {temperature}")
@@ -203,16 +261,25 @@ def completion(request: Request, response: str, message: Message, turn: int, tok
     }
 
 
+def together(answers: list[dict]) -> dict:
+    """Return the answers to one request (n > 1) as one completion."""
+    choices = [answer["choices"][0] | {"index": k} for k, answer in enumerate(answers)]
+    usage = answers[0]["usage"]
+    sampled = sum(answer["usage"]["completion_tokens"] for answer in answers)
+    usage = usage | dict(completion_tokens=sampled, total_tokens=usage["prompt_tokens"] + sampled)
+    return answers[0] | dict(choices=choices, usage=usage)
+
+
 def chunks(answer: dict, usage: bool):
     """Yield a completion in the pieces of a stream: the message, the reason why it ends, and, if
     it is asked for, the usage."""
-    choice = answer["choices"][0]
-    delta = dict(choice["message"])
-    if "tool_calls" in delta:
-        delta["tool_calls"] = [{"index": k} | call for k, call in enumerate(delta["tool_calls"])]
     base = {**answer, "object": "chat.completion.chunk", "usage": None}
-    yield base | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    ended = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
-    yield base | {"choices": [ended]}
+    for choice in answer["choices"]:
+        delta = dict(choice["message"])
+        calls = [{"index": k} | call for k, call in enumerate(delta.pop("tool_calls", []))]
+        delta |= {"tool_calls": calls} if calls else {}
+        said = {"index": choice["index"], "delta": delta, "finish_reason": None}
+        yield base | {"choices": [said]}
+        yield base | {"choices": [said | {"delta": {}, "finish_reason": choice["finish_reason"]}]}
     if usage:
         yield base | {"choices": [], "usage": answer["usage"]}

@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from envs.completions import POLICY, Refused, Request, chunks, request_of
+from envs.completions import POLICY, Refused, Request, chunks, request_of, together
 
 ALIVE = 2.0  # seconds of silence after which a waiting client gets a blank
 CLOSED = 0.5  # seconds that the answer to a closed session takes, lest its program spins
@@ -36,23 +36,27 @@ class Call:
 
     def __init__(self, key: str, request: Request):
         self.key, self.request = key, request
-        self.answer, self.done = None, threading.Event()
+        self.times = request.untrained.get("n", 1)  # how often it is to be answered
+        self.given, self.answer, self.done = [], None, threading.Event()
 
     def give(self, answer: dict | Refused) -> None:
-        """Answer it, or say why it will not be answered."""
-        self.answer = answer
-        self.done.set()
+        """Answer it once, or say why it will not be answered."""
+        self.given.append(answer)
+        refused = isinstance(answer, Refused)
+        if refused or len(self.given) == self.times:
+            self.answer = answer if refused or self.times == 1 else together(self.given)
+            self.done.set()
 
 
 class Session:
     """The calls of one episode. `events` brings them, and at last the program's end, in order.
 
     check(request): returns the tokens of its prompt, or raises Refused if it cannot be answered
-    strict, upstream: see `envs.agent.AgentEnv`
+    sampling, upstream: see `envs.agent.AgentEnv`
     """
 
-    def __init__(self, check=lambda request: 0, strict: bool = True, upstream: str = ""):
-        self.check, self.strict, self.upstream = check, strict, upstream
+    def __init__(self, check=lambda request: 0, sampling: str = "refuse", upstream: str = ""):
+        self.check, self.sampling, self.upstream = check, sampling, upstream
         self.secret, self.events, self.closed = secrets.token_urlsafe(16), queue.Queue(), False
         self.paid: list[float] = []  # rewards, which threads of the program append
         self.calls: list[Call] = []  # those that wait, and the last ones, for retries
@@ -67,11 +71,12 @@ class Session:
             same = [call for call in self.calls if call.key == key]
             if retry and same:  # without it, a program repeats itself on purpose
                 return same[-1]
-            request = request_of(json.loads(body), self.strict)
+            request = request_of(json.loads(body), self.sampling)
             request.tokens = self.check(request)
             old = [call for call in self.calls[:-KEPT] if not call.done.is_set()]
             self.calls = [*old, *self.calls[-KEPT:], Call(key, request)]
-            self.events.put(self.calls[-1])
+            for _ in range(self.calls[-1].times):
+                self.events.put(self.calls[-1])
             return self.calls[-1]
 
     def collected(self) -> float:

@@ -46,8 +46,14 @@ class Observation:
     # If there are any, they take the place of `text` and `instruction` in prompts.
     messages: tuple[dict, ...] = ()
     template: dict = field(default_factory=dict)  # arguments of the chat template: tools, ...
-    sampling: dict = field(default_factory=dict)  # temperature, max_tokens, if not the run's
+    # What the response has of its own: temperature, max_tokens, `untrained` (see `trained`).
+    sampling: dict = field(default_factory=dict)
     replayable: bool = True  # whether equal seeds and equal responses lead here again
+
+    @property
+    def trained(self) -> bool:
+        """Whether the answer is a sample. A program may ask for one that is no turn of its own."""
+        return not self.sampling.get("untrained")
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,19 @@ class Step:
     @property
     def done(self) -> bool:
         return self.terminated or self.truncated
+
+    @property
+    def complete(self) -> bool:
+        """Whether the turn is over: it is not while its program asks for what is no sample."""
+        return self.done or self.observation.trained
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Takes the place of a Step: before its next turn, the program asks for what is no sample."""
+
+    observation: Observation
+    complete = False
 
 
 class TextEnv(gymnasium.Env):

@@ -27,6 +27,7 @@ class Prompt:
     opened: str = ""  # what the chat template has written of the response: "<think>\n" or nothing
     temperature: float | None = None  # of this response; None: the run's
     max_tokens: int | None = None  # of this response, if it may have fewer than --response-limit
+    untrained: dict | None = None  # other wishes of a program, whose answer is then no sample
 
 
 def make_render(args, tokenizer, memory) -> "Renderer":

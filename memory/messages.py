@@ -16,7 +16,7 @@ class Chat(list):
     turns: the history, oldest first; each turn is a list of messages that are dropped together
     now: the current observation, which always stays
     template: arguments of the chat template: tools, enable_thinking, ...
-    sampling: temperature and max_tokens of this response, where they are not the run's
+    sampling: temperature, max_tokens and `untrained` of this response, see `memory.chat.Prompt`
     """
 
     def __init__(self, head: list, turns: list[list], now: list, template: dict | None = None,

@@ -84,6 +84,39 @@ def test_each_response_is_trained_at_its_own_temperature(engine, model_dir, tmp_
         assert temperature == (0.5, 1.5, 0.8)[(seed // 2 + number - 1) % 3]
 
 
+@pytest.mark.skipif(not find_spec("vllm"), reason="only vLLM has JSON, forced calls and the like")
+def test_what_is_asked_for_beside_the_policy_is_answered_and_never_trained(tmp_path, monkeypatch):
+    sampled, answer = [], Engine.response
+
+    def answered(engine, prompt, ids, logps):
+        sampled.append(prompt)
+        return answer(engine, prompt, ids, logps)
+
+    monkeypatch.setattr(Engine, "response", answered)
+    run = tmp_path / "run"
+    flags = (
+        f"--model {TINY} --engine vllm --endpoint-sampling untrained --num-updates 2 --w-epoch 0"
+    )
+    lines = train(run, "wishful", f"{flags} --response-limit 64 --lr 0.0001 --max-episode-steps 20")
+    for line in lines:
+        assert line["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-6)
+        assert line["engine/logp_gap_mean"] < 1e-5
+    turns = records(run, "trajectories.jsonl")
+    assert len(turns) == 2 * 8 and not (run / "faults.jsonl").exists()
+    for turn in turns:
+        # answers of an episode: plan, turn 1, forced call, turn 2, judgement twice
+        first = turn["step"] == 2
+        assert first or turn["step"] == 4
+        assert f"turn {1 if first else 2} of {turn['seed']}" in turn["prompt"]
+        assert turn["reward"] == (0.5 if first else 1.0) and turn["terminated"] != first
+    wishes = [prompt.untrained for prompt in sampled if prompt.untrained]
+    assert {name for wish in wishes for name in wish} == {
+        "response_format", "tool_choice", "temperature", "n"}  # fmt: skip
+    evaluated = records(run, "eval.jsonl")[-1]
+    assert evaluated["eval/success"] == 1.0 and evaluated["eval/episode_len"] == 2.0
+    assert evaluated["eval/untrained_calls"] == 4.0
+
+
 def test_what_is_trained_is_what_was_sent_and_sampled(model_dir, tmp_path, monkeypatch):
     sampled, trained = [], []
     answer, score = Engine.response, RolloutStorage.score

@@ -10,7 +10,14 @@ from envs.contract import EnvError
 from envs.text_env import Observation, Said, Step
 
 ELSEWHERE = "its responses, played again, led elsewhere: it is not deterministic"
+UNTRAINED = "the program ended without a turn that is trained: each call asked for no sample"
+# What a Step says about the response, not about what came of it.
+OF_THE_TURN = "response said action valid action_at episode seed number saw reply".split()
 CHANGED = "the environment now shows something else than when it was saved"
+
+
+class NoTurn(EnvError):
+    """An episode ended before a turn that is trained; the next one takes its place."""
 
 
 class Place:
@@ -21,9 +28,11 @@ class Place:
     shown: digest of the observation that a saved state ends with; empty if it says nothing
     taken: number of responses whose Steps are known
     seen: number of them that the environment itself has seen; None if it must be reset first
-    first, observation: the episode's first and last observation; steps: of the last replay or turn
+    first, observation: the episode's first and last observation; steps: of the last replay or turn,
+        whose last one is not complete while the program asks for what is no sample
+    now: the last observation of this game or replay; owed: reward paid before the first turn
     ended: Step that ended the last episode, held back until this one has begun; the error of an
-        episode that `resume` could not bring back, raised if no other can be begun
+        episode without a turn, or that `resume` could not bring back, raised if no other can begin
     failures, fault: number of faults in a row, without a turn among them; the line of the last one
     """
 
@@ -42,6 +51,7 @@ class Place:
         self.episode, self.responses = episode, list(responses)
         self.taken = len(self.responses)
         self.seen, self.first, self.steps, self.observation = None, None, [], None
+        self.now, self.owed = None, 0.0
         self.ended, self.shown = ended, ""
 
     @property
@@ -61,11 +71,12 @@ class Place:
     def record(self, answer: Observation | Step) -> str:
         """Note what a reset or a step brought; returns what is wrong with it, if anything."""
         if isinstance(answer, Observation):
-            self.seen, self.first, self.steps, now = 0, answer, [], answer
+            self.seen, self.first, self.steps, now, self.owed = 0, answer, [], answer, 0.0
         else:
             self.seen, now = self.seen + 1, answer.observation
-            saw = self.steps[-1].observation if self.steps else self.first
-            self.steps.append(self.numbered(answer, self.seen, saw))
+            if not self._add(self.numbered(answer, self.seen, self.now)):
+                return UNTRAINED
+        self.now = now
         if self.seen == self.taken:
             if any(step.done for step in self.steps) or self.observation not in (None, now):
                 return ELSEWHERE
@@ -76,8 +87,28 @@ class Place:
             self.taken, self.steps, self.observation = self.seen, self.steps[-1:], now
         return ""
 
-    def cut(self, fault: str) -> Step:
-        """The Step of a turn in which the environment failed: it does nothing but end."""
+    def _add(self, step: Step) -> bool:
+        """Add a Step. What answered a call that is no sample belongs to the turn before it, or, if
+        there is none, to the first one; returns whether there will be one."""
+        if self.now.trained:
+            step, self.owed = replace(step, reward=step.reward + self.owed), 0.0
+        elif self.steps:
+            turn = self.steps.pop()
+            kept = {name: getattr(turn, name) for name in OF_THE_TURN}
+            step = replace(step, reward=turn.reward + step.reward, **kept)
+        else:
+            self.owed += step.reward
+            return not step.done
+        self.steps.append(step)
+        return True
+
+    def cut(self, fault: str) -> Step | None:
+        """The Step of a turn in which the environment failed: it does nothing but end. None: it
+        failed in a call before the first turn"""
+        if self.steps and not self.steps[-1].complete:
+            return replace(self.steps[-1], truncated=True, fault=fault)
+        if not self.observation.trained:
+            return None
         response = self.responses[-1]
         said = dict(response=response, said=response, action="", action_at=split(response))
         ends = dict(valid=True, reward=0.0, terminated=False, truncated=True, success=False)

@@ -19,8 +19,8 @@ from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
 from envs.pool.faults import FALSE_STARTS, FIRST_STARTS, MAX_FAULTS, TRIES, FaultRate, pause
 from envs.pool.homes import LOST, make_home
-from envs.pool.place import CHANGED, Place
-from envs.text_env import Observation, Said, Step
+from envs.pool.place import CHANGED, NoTurn, Place
+from envs.text_env import Aside, Observation, Said, Step
 
 GATHER = 0.05  # seconds after an answer for which `poll` waits for more
 TELL = 5.0  # seconds between two lines about the progress of a replay
@@ -78,7 +78,7 @@ class VecEnv:
         self.places: list[Place] = []
         self.asked: set[int] = set()  # environments that have not answered yet
         self.resting: dict[int, float] = {}  # environment -> time.monotonic() of its next reset
-        self.results: dict[int, Step] = {}  # for the next `poll`
+        self.results: dict[int, Step | Aside] = {}  # for the next `poll`
         self.home = make_home(make, self.n_env, workers, threads, timeout)
 
     def reset(self) -> list[Observation | None]:
@@ -124,9 +124,10 @@ class VecEnv:
         self.places[i].responses.append(Said(response, truncated))
         self._proceed(i)
 
-    def poll(self, wait: bool = True) -> list[tuple[int, Step]]:
-        """The completed turns in order of i. With `wait` at least one, if any was sent; while all
-        that were sent rest, there may be none after a second, so that a signal is noticed.
+    def poll(self, wait: bool = True) -> list[tuple[int, Step | Aside]]:
+        """The completed turns in order of i, or what must be answered before them (Aside). With
+        `wait` at least one, if any was sent; while all that were sent rest, there may be none after
+        a second, so that a signal is noticed.
 
         With `wait`, an answer waits a moment for the others that are under way, so that an engine
         that works in lock-step gets large batches. EnvError: the environments fail too often
@@ -185,18 +186,22 @@ class VecEnv:
 
     def _answered(self, i: int, answer: Observation | Step | Fault) -> None:
         self.asked.remove(i)
-        self.played |= isinstance(answer, Step)
         place, in_turn = self.places[i], self.places[i].in_turn
+        if not isinstance(answer, Fault) and (error := place.record(answer)):
+            answer = Fault(error)
+        self.played |= bool(place.steps)
         if isinstance(answer, Fault):
             self._failed(i, answer)
-        elif error := place.record(answer):
-            self._failed(i, Fault(error))
         elif place.seen < len(place.responses):  # in a replay, or between it and a turn
             self._proceed(i)
         elif not in_turn:  # the episode has begun, or `resume` has come to its place
             self.rate.begun += 1
             if isinstance(place.ended, Step):
                 self.results[i] = replace(place.ended, first=place.first)
+            elif isinstance(place.ended, NoTurn):
+                self.results[i] = Aside(place.first)
+        elif not (place.steps and place.steps[-1].complete):
+            self.results[i] = Aside(place.now)
         else:
             self._took_a_turn(i, place.steps[-1])
 
@@ -244,7 +249,8 @@ class VecEnv:
         if number == 0 and place.following is None and place.failures % TRIES:
             place.seen = None  # the same episode again: a panel loses none in an outage
             return self._begin(i)
-        self._next_episode(i, (place.cut(line) if place.in_turn else place.ended) or EnvError(line))
+        cut = (place.cut(line) or NoTurn(line)) if place.in_turn else place.ended
+        self._next_episode(i, cut or EnvError(line))
 
     def _log(self, i: int | None, seed: int | None, step: int | None, fault: Fault) -> str:
         number = None if i is None else self.first + i

@@ -136,7 +136,7 @@ def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
     settings = dict(
         model=args.model, prompt_limit=args.prompt_limit, dtype=str(dtype).removeprefix("torch."),
         seed=args.seed, gpu_memory_utilization=args.gpu_memory_utilization, max_num_seqs=slots,
-        sharded=args.zero_stage == 3,
+        sharded=args.zero_stage == 3, untrained=args.endpoint_sampling == "untrained",
     )  # fmt: skip
     for name in names:
         try:

@@ -19,10 +19,15 @@ class TransformersEngine(Engine):
     batch when they are half of it.
 
     sharded: whether ZeRO stage 3 shards the weights, which this engine cannot work with
+    untrained: whether programs may ask for top_p, JSON and the like, which it does not have
     """
 
-    def __init__(self, tokenizer, ends, response_limit, temperature, *, sharded=False, **others):
+    def __init__(self, tokenizer, ends, response_limit, temperature, *, sharded=False,
+                 untrained=False, **others):  # fmt: skip
         super().__init__(tokenizer, ends, response_limit, temperature, **others)
+        if untrained:
+            raise CannotRun("--endpoint-sampling untrained needs --engine vllm, which has top_p "
+                            "and the like")  # fmt: skip
         if sharded:
             raise CannotRun("--zero-stage 3 needs --engine vllm: transformers needs whole weights")
 

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         args = args_of(given.run, given.initial, given.engine)
-        session = Session(strict=args.endpoint_sampling == "refuse", upstream=args.upstream or "")
+        session = Session(sampling=args.endpoint_sampling, upstream=args.upstream or "")
         endpoint = open_endpoint(given.port, session)
         engine, render = make_policy(args)
     except ValueError as error:

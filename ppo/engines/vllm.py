@@ -39,11 +39,13 @@ if not torch.cuda.is_available():
 from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.model_executor.layers import rotary_embedding  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
-from vllm.sampling_params import RequestOutputKind  # noqa: E402
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # noqa: E402
 
 # Mean |log-prob difference| per token between engine and trainer that rounding explains, at
 # temperature 1. The bfloat16 bound detects wrong weights, but not weights one small update old.
 GAPS = {"float32": 1e-3, "bfloat16": 0.1}
+# Without this, small models would fill their JSON with blanks up to the response limit.
+JSON = dict(backend="xgrammar", disable_any_whitespace=True)
 PROBES = 4  # prompts on which they are compared
 
 
@@ -55,6 +57,7 @@ class Probe:
     opened: str = ""
     temperature: float | None = None
     max_tokens: int | None = None
+    untrained: dict | None = None
 
 
 class VLLMEngine(Engine):
@@ -63,12 +66,14 @@ class VLLMEngine(Engine):
     model: a Hugging Face directory or hub name; the weights themselves come by push_weights
     prompt_limit: longest prompt in tokens; gpu_memory_utilization: share of the GPU that vLLM fills
     max_num_seqs: responses that are sampled at the same time
+    untrained: whether prompts may have wishes of their own (Prompt.untrained)
     CannotRun: vLLM has no kernel for the model on this device; ValueError: vLLM does not start
     """
 
     def __init__(
         self, tokenizer, ends, response_limit, temperature, *, model: str, prompt_limit: int,
         dtype: str, seed: int, gpu_memory_utilization: float, max_num_seqs: int, sharded=False,
+        untrained=False,
     ):  # fmt: skip
         super().__init__(tokenizer, ends, response_limit, temperature, max_num_seqs=max_num_seqs)
         self.dtype, self.sharded = dtype, sharded
@@ -86,6 +91,7 @@ class VLLMEngine(Engine):
         # On a CPU no prompt is split over steps: its generator cannot be wound back.
         settings |= dict(enable_chunked_prefill=self.cuda, enforce_eager=not self.cuda)
         settings |= dict(enable_sleep_mode=self.cuda, enable_prefix_caching=True)
+        settings |= dict(structured_outputs_config=JSON)
         # The model's own generation_config would set top-p, top-k and stop ids.
         settings |= dict(logprobs_mode="processed_logprobs", generation_config="vllm")
         many = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
@@ -94,7 +100,7 @@ class VLLMEngine(Engine):
         rotary_embedding._ROPE_DICT.clear()
         with process_state():
             try:
-                self.llm = LLM(**settings, skip_tokenizer_init=True)
+                self.llm = LLM(**settings, skip_tokenizer_init=not untrained)
             except ValueError as error:  # the model is not supported, or memory is short
                 raise ValueError(f"vLLM does not start: {' '.join(str(error).split())}") from error
 
@@ -125,8 +131,16 @@ class VLLMEngine(Engine):
         options |= dict(stop_token_ids=sorted(self.ends), ignore_eos=True, detokenize=False)
         # 0 asks for the log-probs of the sampled tokens alone.
         options |= dict(logprobs=0, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY)
-        name, params = next(self.names), SamplingParams(**options)
-        self.llm.llm_engine.add_request(name, {"prompt_token_ids": prompt.ids}, params)
+        name, ids = next(self.names), {"prompt_token_ids": prompt.ids}
+        try:
+            params = SamplingParams(**options | wishes(prompt))
+            self.llm.llm_engine.add_request(name, ids, params)
+        except ValueError as error:
+            if not prompt.untrained:
+                raise
+            said = f"vLLM cannot give {prompt.untrained}: {' '.join(str(error).split())}"
+            print(f"warning: {said:.300}; the policy answers as it is", file=sys.stderr)
+            self.llm.llm_engine.add_request(name, ids, SamplingParams(**options))
         self.queue[name] = slot, prompt, seed
 
     def _step(self) -> Iterator[tuple[int, object, list[int], list[float], int]]:
@@ -213,6 +227,16 @@ class VLLMEngine(Engine):
             torch.cuda.empty_cache()  # vLLM takes memory from the driver, not from torch's cache
             self.llm.wake_up(tags=[part])
             self.asleep = part != "kv_cache"
+
+
+def wishes(prompt) -> dict:
+    """Return what a program asks for beside a temperature (`envs.completions`), as vLLM has it."""
+    wish = dict(prompt.untrained or {})
+    wish.pop("n", None)  # it is asked so many times
+    for name in ("response_format", "tool_choice"):
+        if schema := wish.pop(name, None):
+            wish["structured_outputs"] = StructuredOutputsParams(json=schema)
+    return wish
 
 
 def _repack_head(model) -> None:

@@ -245,3 +245,28 @@ def with_tools(seed, **to):
                 "content": str(sum(given.values())),
             }
             messages.append(result)
+
+
+SCHEMA = {"type": "object", "required": ["a"], "additionalProperties": False,
+          "properties": {"a": {"enum": ["one", "two"]}}}  # fmt: skip
+NAMED = {"type": "object", "required": ["b"], "additionalProperties": False,
+         "properties": {"b": {"enum": ["x"]}}}  # fmt: skip
+
+
+def wishful(seed, **to):
+    """Plans in JSON, takes two turns with a call between them that it forces, and judges greedily.
+    Only the two turns are samples. Returns 1 if all that it asked for has come."""
+    plan = json.loads(
+        say(to, "plan", response_format={"type": "json_schema", "json_schema": {"schema": SCHEMA}})
+    )
+    first = say(to, f"turn 1 of {seed}, plan {plan['a']}", max_tokens=4)
+    tool = {"type": "function", "function": {"name": "use", "parameters": NAMED}}
+    [call] = ask(to, "call", tools=[tool], tool_choice="required")["tool_calls"]
+    to["reward"](0.5)
+    say(to, f"turn 2 of {seed} after {first}", max_tokens=4)
+    body = {"model": "policy", "messages": [{"role": "user", "content": "judge"}]}
+    wish = {"temperature": 0, "n": 2, "max_tokens": 3}
+    status, text = post(to["base_url"], to["api_key"], body | wish)
+    judged = [choice["message"]["content"] for choice in json.loads(text)["choices"]]
+    fine = json.loads(call["function"]["arguments"]) == {"b": "x"} and plan["a"] in ("one", "two")
+    return float(fine and len(judged) == 2 and judged[0] == judged[1])

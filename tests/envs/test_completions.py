@@ -13,8 +13,8 @@ TYPES = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type"
 TOOL = {"type": "function", "function": {"name": "add", "parameters": TYPES}}
 
 
-def request(strict=True, **options):
-    return request_of({"messages": ASKED} | options, strict)
+def request(sampling="refuse", **options):
+    return request_of({"messages": ASKED} | options, sampling)
 
 
 def answer(response: str, **options) -> dict:
@@ -47,7 +47,57 @@ def test_what_is_not_the_policys_distribution_is_refused_or_left_out(options, sa
     with pytest.raises(Refused, match=f"{said}.*--endpoint-sampling run") as refused:
         request(**options)
     assert refused.value.status == 400
-    assert request(strict=False, **options).sampling == {}  # the run's own sampling
+    assert request("run", **options).sampling == {}  # the run's own sampling
+    assert request("untrained", **options).untrained.keys() <= options.keys()
+
+
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+SUB = {"type": "function", "function": {"name": "sub"}}
+FORCED = {
+    "type": "object", "required": ["name", "arguments"], "additionalProperties": False,
+    "properties": {"name": {"const": "add"}, "arguments": {"type": "object"}},
+}  # fmt: skip
+WISHES = [
+    ({"temperature": 0}, {"temperature": 0}),
+    ({"temperature": 0.5, "top_p": 0.9}, {"top_p": 0.9}),
+    ({"n": 3}, {"n": 3}),
+    ({"logit_bias": {"7": -100}}, {"logit_bias": {7: -100.0}}),
+    ({"response_format": {"type": "json_object"}}, {"response_format": {"type": "object"}}),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "array"}}}},
+        {"response_format": {"type": "array"}},
+    ),
+    ({"tools": [ADD], "tool_choice": "required"}, {"tool_choice": {"anyOf": [FORCED]}}),
+    (
+        {"tools": [SUB, ADD],
+         "tool_choice": {"type": "function", "function": {"name": "add"}}},
+        {"tool_choice": {"anyOf": [FORCED]}},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "wish"), WISHES)
+def test_what_is_no_sample_goes_to_the_engine_as_asked(options, wish):
+    asked = request("untrained", **options)
+    assert asked.untrained == wish
+    assert asked.sampling.get("temperature") == (0.5 if "top_p" in options else None)
+    assert not request("untrained", top_p=1, n=1, tool_choice="auto").untrained
+
+
+NOBODY_CAN = [
+    {"top_p": 0}, {"top_p": 7}, {"top_k": 1.5}, {"top_k": True}, {"n": 0}, {"n": 1000},
+    {"presence_penalty": "much"}, {"repetition_penalty": 0}, {"logit_bias": {"3": 101}},
+    {"response_format": {"type": "xml"}}, {"response_format": {"type": "json_schema"}},
+    {"tool_choice": "required"}, {"tools": [ADD], "tool_choice": "some"},
+    {"tools": [ADD], "tool_choice": {"type": "function", "function": {"name": "mul"}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", NOBODY_CAN)
+def test_a_wish_that_makes_no_sense_is_refused(options):
+    with pytest.raises((Refused, ValueError, TypeError, KeyError)) as refused:
+        request("untrained", **options)
+    assert not isinstance(refused.value, Refused) or "cannot be" in str(refused.value)
 
 
 def test_what_asks_for_nothing_is_not_refused():
@@ -72,9 +122,9 @@ def test_what_asks_for_nothing_is_not_refused():
     ],
 )
 def test_what_makes_no_sense_is_refused_in_any_case(options, said):
-    for strict in (True, False):
+    for sampling in ("refuse", "run", "untrained"):
         with pytest.raises(Refused, match=said):
-            request(strict, **options)
+            request(sampling, **options)
 
 
 def test_the_sampling_of_a_call():

@@ -238,3 +238,23 @@ def test_an_upstream_that_is_not_there(session, asking):
     session.upstream = "http://127.0.0.1:9/v1"
     status, text = asking(HELLO | {"model": "judge"})()
     assert status == 502 and "--upstream http://127.0.0.1:9/v1: " in text
+
+
+def test_several_answers_to_one_request():
+    opened = Session(sampling="untrained")
+    server().open(opened)
+    got = []
+    body = HELLO | {"n": 2}
+    job = lambda: got.append(post(server().base_url, opened.secret, body))
+    thread = threading.Thread(target=job)
+    thread.start()
+    call, again = next_call(opened), next_call(opened)
+    assert call is again and opened.events.empty()
+    give(call, "one")
+    assert not call.done.is_set()
+    give(call, "two", turn=2)
+    thread.join(20)
+    answer = json.loads(got[0][1])
+    said = [(choice["index"], choice["message"]["content"]) for choice in answer["choices"]]
+    assert said == [(0, "one"), (1, "two")] and answer["usage"]["completion_tokens"] == 10
+    server().close(opened)
