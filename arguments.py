@@ -39,6 +39,7 @@ FAMILIES = {
         env_workers=WORKERS,  # idle ones make the next worlds, a quarter of a second each
     ),
     "guess": dict(memory_length=8),  # the whole dialogue
+    "tools": dict(memory_length=8, prompt_limit=4096),  # a user's class
     **{library: dict(prompt_limit=4096) for library in LIBRARIES},  # rules, boards, long questions
 }  # fmt: skip
 # A model below this hidden size takes the defaults of the embedded models. The size, unlike the
@@ -78,7 +79,7 @@ CALCULATOR = dict(
     lr_schedule="linear", w_epoch=20, w_iter=8, w_lr=2e-3, critic_layers=2, eval_interval=40,
 )  # fmt: skip
 EMBEDDED_FAMILIES = {
-    "agent": CALCULATOR,  # as examples/ ask: no other embedded model calls tools
+    "agent": CALCULATOR,  # as examples/ ask: few embedded models call tools
     "babaisai": dict(model=str(MODELS / "tiny-babaisai")),
     "calculator": CALCULATOR,
     "crafter": dict(
@@ -89,6 +90,7 @@ EMBEDDED_FAMILIES = {
         model=str(MODELS / "tiny-guess"), num_updates=60, minibatch=64, lr=1.5e-4, critic_lr=5e-4,
         lr_schedule="linear", kl_coef=0.01, w_epoch=8, response_limit=16, eval_interval=30,
     ),
+    "tools": CALCULATOR,
     "shop": dict(
         model=str(MODELS / "tiny-shop"), num_updates=60, lr=3e-4, critic_lr=5e-4, minibatch=64,
         w_epoch=8,
@@ -112,7 +114,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
           help="threads instead, for environments that wait; a turn has no time limit")  # fmt: skip
     group("--env-timeout", type=float, default=300,
           help="seconds per turn, with workers and agents only")  # fmt: skip
-    group("--data", metavar="PATH", help="rows of gsm8k: JSONL or parquet; default: made ones")
+    group("--data", metavar="PATH", type=os.path.abspath,
+          help="rows of gsm8k: JSONL or parquet; default: made ones")  # fmt: skip
     group("--endpoint-sampling", choices=["refuse", "run", "untrained"], default="refuse",
           help="for agents that ask for top_p and the like; run: the run's own; untrained: as "
           "asked, but as no sample")  # fmt: skip

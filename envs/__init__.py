@@ -21,7 +21,7 @@ ENVS = {
     "tools-shop": "envs.shop:Shop",
     "toy": "envs.toy:Toy",
 }
-AGENT = "agent:"
+AGENT, TOOLS = "agent:", "tools:"  # names of programs and of classes with tools begin so
 # Other libraries' environments are named "library:name": the adapter, and what pip installs.
 LIBRARIES = {
     "textarena": ("envs.ecosystems.textarena:TextArena", "textarena==0.7.4"),
@@ -59,9 +59,10 @@ def make_env(name: str, **options):
 
 def family(name: str) -> str:
     """Return the family of the environment `name`: "babyai", ..., a library's name for one of its
-    environments, or "foreign" for a user's own."""
-    if name.startswith(AGENT):
-        return "agent"
+    environments, "agent", "tools" or "foreign" for a user's own."""
+    for prefix in (AGENT, TOOLS):
+        if name.startswith(prefix):
+            return prefix[:-1]
     return library(name) or ("foreign" if ":" in name else _find(name)[0].family)
 
 

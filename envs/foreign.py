@@ -22,7 +22,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
-from envs import library
+from envs import TOOLS, library
 from envs.actions import plain, split
 from envs.contract import breach, check_actions, with_checks
 from envs.text_env import THINK_ACT, executed
@@ -32,7 +32,6 @@ from storage.named import defined_at, find_module, place_of
 THINK_SAY = THINK_ACT.replace("One valid action from the allowed set", "what you do")
 TIME_LIMIT = 1000  # turns, where nobody names a limit: an episode without end hangs an evaluation
 FORM = "the form is module:EnvId, as in my_envs:MyEnv-v0"
-TOOLS = "tools:"  # what the names of classes with tools begin with, see `envs.tool_classes`
 MARKER = re.compile(r"(?i:action)[\s*_`]{0,3}:?")
 
 

@@ -15,8 +15,7 @@ import gymnasium
 from envs.contract import BrokenContract, breach
 from envs.tool_schemas import BadArgument, arguments_of, describe
 from envs.tool_thread import ToolThread, finished
-
-MARK = "\n[... {} characters are left out here ...]\n"
+from memory.messages import shortened
 
 
 class Toolbox:
@@ -71,13 +70,10 @@ class Toolbox:
         return f"Error: {line}"
 
     def _shortened(self, text: str) -> str:
-        """Return the first and the last of a text that is too long, around a mark."""
         if len(text) <= self.most:
             return text
         self.counts["shortened_results"] += 1
-        tail = self.most // 2
-        left_out = MARK.format(len(text) - self.most)
-        return text[: self.most - tail] + left_out + text[len(text) - tail :]
+        return shortened(text, self.most)
 
 
 def bind(env: gymnasium.Env, tools) -> dict[str, Callable]:

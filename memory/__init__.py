@@ -52,6 +52,8 @@ def make(name: str, length: int, thoughts: bool = True):
             super().reset(observation)
 
         def update(self, step) -> None:
+            if step.fault:  # it has shown nothing new: V of what it showed last stands for the rest
+                return
             self._template = step.observation.template
             super().update(_tidied(step, thoughts))
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from memory.messages import THINK, Chat, one_call_each
+from memory.messages import THINK, Chat, one_call_each, shortened
 from memory.probe import check_template, refuses_two_calls
 from memory.verbatim import VerbatimMemory
 
 TODAY = datetime(2024, 7, 26)  # in templates that print the date: prompts must not change daily
 FIRST_TRY = 8  # history turns; up to so many are tokenised once, if they fit
-MARK = "\n[... {} characters are left out here ...]\n"
 
 
 @dataclass(frozen=True)
@@ -119,14 +118,8 @@ class Renderer:
 def _shorter(messages: list[dict], long: list[dict], n: int) -> list[dict]:
     """Keep at most n characters of each of the messages `long`."""
     return [
-        message | {"content": _shortened(message["content"], n)}
+        message | {"content": shortened(message["content"], n)}
         if len(message["content"]) > n and any(message is one for one in long)
         else message
         for message in messages
     ]
-
-
-def _shortened(text: str, n: int) -> str:
-    """Return the first and the last n / 2 characters, around a mark."""
-    tail = n // 2
-    return text[: n - tail] + MARK.format(len(text) - n) + text[len(text) - tail :]

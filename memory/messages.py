@@ -7,6 +7,7 @@ call that it answers. Reasoning stands between <think> and </think>, as models w
 from itertools import chain
 
 THINK, END_OF_THOUGHT = "<think>", "</think>"
+MARK = "\n[... {} characters are left out here ...]\n"
 
 
 class Chat(list):
@@ -67,6 +68,12 @@ def one_call_each(messages: list[dict]) -> list[dict]:
             written.append(pending.pop(0))
         written.append(message)
     return written + pending
+
+
+def shortened(text: str, n: int) -> str:
+    """Return the first and the last n / 2 characters, around a mark."""
+    tail = n // 2
+    return text[: n - tail] + MARK.format(len(text) - n) + text[len(text) - tail :]
 
 
 def after_thought(text: str) -> int:

@@ -223,7 +223,7 @@ def test_mistakes_are_one_line(name, line, pool):
 
 
 def test_names():
-    assert envs.family("tools:trl_tools:Guess") == "foreign"
+    assert envs.family("tools:trl_tools:Guess") == "tools"
     for name, line in {
         "tools:trl_tools:Gues": "module 'trl_tools' has no class 'Gues'; choices: Guess, Silent, "
         "Prompted, Talk, ",

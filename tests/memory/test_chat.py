@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from memory.chat import Renderer, _shortened, make_render
+from memory.chat import Renderer, make_render
+from memory.messages import shortened
 
 TEMPLATE = (
     "{{ '<s>' }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }} <end> {% endfor %}"
@@ -183,6 +184,6 @@ def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
 
 
 def test_what_is_kept_of_a_long_observation():
-    assert _shortened("abcdefghij", 4) == "ab\n[... 6 characters are left out here ...]\nij"
-    assert _shortened("abcdefghij", 3) == "ab\n[... 7 characters are left out here ...]\nj"
-    assert _shortened("abcdefghij", 0) == "\n[... 10 characters are left out here ...]\n"
+    assert shortened("abcdefghij", 4) == "ab\n[... 6 characters are left out here ...]\nij"
+    assert shortened("abcdefghij", 3) == "ab\n[... 7 characters are left out here ...]\nj"
+    assert shortened("abcdefghij", 0) == "\n[... 10 characters are left out here ...]\n"
