@@ -30,10 +30,12 @@ class FakePrompt:
     opened: str = ""
     temperature: float | None = None
     max_tokens: int | None = None
+    untrained: dict | None = None
 
 
 @dataclass
 class FakeStep:
+    complete = True  # no program asks for what is no sample
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
