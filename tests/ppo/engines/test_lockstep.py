@@ -108,7 +108,8 @@ def test_the_choice_of_an_engine(tokenizer, monkeypatch):
     def make(name, zero_stage=0):
         args = SimpleNamespace(
             engine=name, model="models/tiny", response_limit=7, temperature=0.5, seed=0,
-            prompt_limit=64, zero_stage=zero_stage, endpoint_sampling="refuse", gpu_memory_utilization=0.3,
+            prompt_limit=64, zero_stage=zero_stage, endpoint_sampling="refuse",
+            gpu_memory_utilization=0.3,
         )  # fmt: skip
         return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
 
