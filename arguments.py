@@ -95,6 +95,10 @@ EMBEDDED_FAMILIES = {
         model=str(MODELS / "tiny-shop"), num_updates=60, lr=3e-4, critic_lr=5e-4, minibatch=64,
         w_epoch=8,
     ),
+    "textarena": dict(  # as FrozenLake asks: no other embedded model plays one of its games
+        model=str(MODELS / "tiny-frozen-lake"), num_updates=60, lr=3e-4, critic_lr=5e-4,
+        minibatch=64, w_epoch=8, response_limit=16,
+    ),
 }  # fmt: skip
 
 

@@ -6,7 +6,6 @@ A turn (prompt, sampled response, environment step) is one training sample, and 
 E turns of each of N environments. To see what a call does, open the file its object comes from.
 """
 
-import sys
 from contextlib import ExitStack, closing
 from itertools import count
 
@@ -181,4 +180,4 @@ def program(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program())
+    process.end_with(program)

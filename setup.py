@@ -4,12 +4,12 @@ pip install -e .            the trainer, with the transformers engine
 pip install -e .[vllm]      also vLLM for CUDA
 pip install -e .[ranks]     also DeepSpeed and accelerate's launcher, for --zero-stage 1, 2 and 3
 pip install -e .[lora]      also peft, for --lora-rank
-pip install -e .[tools]     also reasoning-gym, which makes the problems of gsm8k without --data
 pip install -e .[agents]    also LangGraph and OpenAI's SDK, for the programs in examples/
 pip install -e .[report]    also matplotlib, for the learning curves of ppo.reports.curves
 pip install -e .[test]      also what `make test` needs
-pip install -e .[textarena] also a library of environments; the others are reasoning-gym, gem,
-                            textworld and scienceworld (docs/ecosystems.md)
+pip install -e .[textarena] also a library of environments; the others are reasoning-gym (gsm8k
+                            without --data needs it, too), gem, textworld and scienceworld
+                            (docs/ecosystems.md)
 """
 
 from setuptools import setup
@@ -43,7 +43,6 @@ setup(
         "vllm": ["vllm>=0.25,<=0.32.0"],
         "ranks": ["deepspeed>=0.19.8", "accelerate>=1.10"],
         "lora": ["peft>=0.18"],
-        "tools": ["reasoning-gym==0.1.25"],
         "agents": ["langgraph>=1.2", "langchain-openai>=1.7", "openai>=3.50"],
         "report": ["matplotlib>=3.9"],
         "textarena": ["textarena==0.7.4"],

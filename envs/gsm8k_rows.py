@@ -37,7 +37,7 @@ def source(data: str | None) -> Callable[[int], Row]:
     except ModuleNotFoundError as error:
         raise ValueError(
             "gsm8k without --data needs the package reasoning-gym, which makes its rows: "
-            f"pip install -e .[tools] ({error.name} is missing)"
+            f"pip install -e .[reasoning-gym] ({error.name} is missing)"
         ) from error
     return functools.partial(_made, reasoning_gym.create_dataset)
 

@@ -7,6 +7,8 @@
     python -m models.make --family guess --steps 2000 --out models/tiny-guess
     python -m models.make --family shop --steps 1500 --layers 3 --vocab-size 320 \\
         --out models/tiny-shop
+    python -m models.make --family frozen-lake --layers 3 --vocab-size 320 \\
+        --out models/tiny-frozen-lake
 
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
 responses. The player has failings: its thoughts are right, but its choice of action is not, which
@@ -157,7 +159,12 @@ def get_args(argv: list[str] | None) -> argparse.Namespace:
     flag("--layers", type=int, default=2, help="number of decoder layers")
     flag("--vocab-size", type=int, default=640, help="tokens that are learnt; passages come on top")
     flag("--seed", type=int, default=1, help="seed of everything random")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    try:
+        importlib.import_module(PLAYERS[args.family])
+    except ValueError as error:  # a library of environments is not installed
+        parser.error(str(error))
+    return args
 
 
 def play_tasks(family: str, seed: int) -> list:

@@ -27,6 +27,8 @@ class Episodes:
 
     def insert(self, n: int, step) -> None:
         """Add a step of environment n. The last step of an episode finishes it."""
+        if step.number == 1:  # a resumed run leaves an episode that cannot be played again
+            self.running[n] = Episode(n)
         episode = self.running[n]
         episode.ret += step.reward
         episode.length += 1

@@ -48,7 +48,7 @@ class FakeStep:
     fault: str = ""
     episode: int = 0
     seed: int = 0
-    number: int = 1
+    number: int = 0
     reply: dict | None = None
     observation: Observation = Observation("", "", "", "")
     saw: str = ""

@@ -218,6 +218,9 @@ def test_sigterm_in_mid_request(program, model_dir, tmp_path):
         assert first["episode"] == place["episode"] > 0 or program == "echo"
         assert first["step"] == len(place["responses"]) + 1
         assert program == "echo" or not place["responses"]
+        # the record of an episode has its own turns alone: those of the two updates since
+        running = load_checkpoint(run)["episodes"]["running"][n]
+        assert program == "echo" or running["length"] == 2 * 2
 
 
 def test_a_request_that_waits_during_an_update_is_answered_by_the_new_policy(model_dir, tmp_path):

@@ -132,7 +132,7 @@ def test_the_loop_imports_no_report():
 
 def test_the_files_were_found():
     assert {"main.py", "envs/toy.py", "memory/window.py", "storage/rollout.py"} <= IMPORTS.keys()
-    assert "ppo/advantages/gae.py" in IMPORTS and IMPORTS["main.py"] >= {"sys", "arguments"}
+    assert "ppo/advantages/gae.py" in IMPORTS and IMPORTS["main.py"] >= {"contextlib", "arguments"}
 
 
 @pytest.mark.parametrize("name", [n for n in IMPORTS if part_of(n) in ("envs", "memory")])

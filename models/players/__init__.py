@@ -18,4 +18,5 @@ PLAYERS = {
     "guess": "models.players.guess",
     "calculator": "models.players.calculator",
     "shop": "models.players.shop",
+    "frozen-lake": "models.players.frozen_lake",
 }

@@ -9,12 +9,15 @@ import os
 import select
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 MAIN = Path(__file__).resolve().parents[2] / "main.py"
 FEW_BYTES = 10**8  # of weights: about 50 million parameters in bfloat16
 THREADS = "OMP_NUM_THREADS"
+LEAVING = 10.0  # seconds that the process may take to end
 
 
 def end_at_once(number: int, frame) -> None:
@@ -51,6 +54,24 @@ def output_is_lost() -> bool:
     if lost:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return lost
+
+
+def end_with(program: Callable[[], int]) -> None:
+    """Run `program` and end the process with the exit code that it returns.
+
+    At its end Python waits for all threads of pools, even for those that hang for ever in a tool of
+    a user's program. Everything is saved by then, so the wait has a limit.
+    """
+    code = 1  # of a bug, whose traceback Python prints
+    try:
+        code = program()
+    finally:
+        late = threading.Timer(LEAVING, os._exit, [code])
+        late.daemon = True
+        late.start()
+        with suppress(OSError):
+            sys.stdout.flush()
+    sys.exit(code)
 
 
 def choose_threads(model: str) -> None:

@@ -10,6 +10,7 @@ import json
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 Error = RuntimeError
 
@@ -95,6 +96,12 @@ def never_asks(seed, **to):
 def wait():
     while True:
         time.sleep(0.01)  # here wait
+
+
+def hangs_in_a_pool(seed, **to):
+    """Calls a tool in a pool, as programs do that want a time limit, and the tool never returns."""
+    with ThreadPoolExecutor() as tools:
+        say(to, tools.submit(wait).result())  # here hangs_in_a_pool
 
 
 def asks_once_and_waits(seed, **to):

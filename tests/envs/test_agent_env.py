@@ -1,11 +1,14 @@
 """Agent programs as environments: turns, rewards, ends, faults, replays, and how programs go."""
 
+import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import agents
 import pytest
@@ -16,6 +19,8 @@ from envs.contract import BrokenContract, EnvError, Fault
 from envs.pool.seeds import training_seeds
 from envs.text_env import Said, act, begin
 from memory.verbatim import VerbatimMemory
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -180,6 +185,34 @@ def test_a_program_that_never_asks_is_a_fault_within_the_limit(mine):
     late = "the program neither asked nor ended within 0.3 s"
     # the line in which it hangs
     assert fault.value.error == f"{place('my_agents.py', 'wait')}{late}"
+
+
+def test_a_tool_that_hangs_in_a_pool_is_a_fault_and_the_process_ends(mine):
+    """Python itself waits for the threads of pools, so the process would never end."""
+    program = """
+from envs import make_env
+from envs.contract import Fault
+from envs.text_env import begin
+from ppo.run import process
+
+def program():
+    env = make_env("agent:my_agents:hangs_in_a_pool", timeout=0.2)
+    try:
+        begin(env, 0)
+    except Fault as fault:
+        print(fault.error)
+    env.close()
+    return 7
+
+process.LEAVING = 0.2
+process.end_with(program)
+"""
+    run = dict(capture_output=True, text=True, timeout=60)
+    run |= dict(env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.getcwd()}"})
+    done = subprocess.run([sys.executable, "-c", program], **run)
+    late = "the program neither asked nor ended within 0.2 s"
+    assert done.stdout == f"{place('my_agents.py', 'hangs_in_a_pool')}{late}\n", done.stderr
+    assert done.returncode == 7
 
 
 def test_programs_that_hang_do_not_pile_up(play, monkeypatch):

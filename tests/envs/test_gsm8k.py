@@ -244,7 +244,7 @@ def test_without_reasoning_gym_a_line_says_what_is_missing(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         get_args(["--env-name", "gsm8k"])
     [line] = capsys.readouterr().err.splitlines()
-    assert "pip install -e .[tools]" in line and "--data" not in line.split("gsm8k")[0]
+    assert "pip install -e .[reasoning-gym]" in line and "--data" not in line.split("gsm8k")[0]
 
 
 def test_rows_of_reasoning_gym():
