@@ -12,6 +12,7 @@ import torch
 
 from envs import LIBRARIES, check_data, family
 from ppo.run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
+from storage.named import command
 
 ROOT = Path(__file__).resolve().parent
 MODELS = ROOT / "models"  # the embedded models
@@ -99,7 +100,7 @@ EMBEDDED_FAMILIES = {
 def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Return the checked arguments. A mistake prints one line and exits with code 2."""
     style = argparse.ArgumentDefaultsHelpFormatter
-    parser = OneLineParser(prog="main.py", description=__doc__, formatter_class=style)
+    parser = OneLineParser(prog=command("main.py"), description=__doc__, formatter_class=style)
     group = parser.add_argument_group("environment and memory").add_argument
     group("--env-name", default="babyai-goto",
           help="a task; module:EnvId of gymnasium; tools:module:Class; agent:module:function; or "

@@ -6,9 +6,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from storage.named import command
+
 
 class Program(argparse.ArgumentParser):
     """A parser that also runs the program, so that every mistake ends it in the same way."""
+
+    def __init__(self, prog: str, **options):
+        super().__init__(prog=command(prog), **options)
 
     def add_runs(self) -> None:
         self.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="directory of a run")

@@ -21,6 +21,7 @@ from ppo.run.figures import batch_figures
 from ppo.run.files import append_records
 from ppo.run.process import output_is_lost
 from ppo.run.turns import write_rows, write_turns
+from storage.named import command
 from storage.ranks import ALONE, Ranks
 
 # File -> which of its metrics TensorBoard shows: those whose names begin so.
@@ -81,7 +82,8 @@ class Logger:
         """
         if stop.asked and not self.args.eval_only:
             done = "saved; go on" if saved else "nothing to save yet; begin again"
-            self.say(f"{stop.asked.name}: {done} with: python main.py --resume {self.run_dir}")
+            again = f"{command('python main.py')} --resume {self.run_dir}"
+            self.say(f"{stop.asked.name}: {done} with: {again}")
         elif not self.args.eval_only:
             self.say(f"trained model: {self.run_dir / 'model'}")
         self.ranks.wait()

@@ -12,17 +12,24 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from storage.named import command
+
 MAIN = Path(__file__).resolve().parents[2] / "main.py"
 FEW_BYTES = 10**8  # of weights: about 50 million parameters in bfloat16
 THREADS = "OMP_NUM_THREADS"
 
 
 def end_at_once(number: int, frame) -> None:
-    os.write(2, b"main.py: interrupted\n")
+    os.write(2, f"{command('main.py')}: interrupted\n".encode())
     os._exit(130)  # an exception inside of an import may be caught, or crash a library
 
 
-if Path(sys.argv[0]).resolve() == MAIN and (
+def is_the_program() -> bool:
+    """Return whether main.py is what runs, and not a test or a program that imports parts of it."""
+    return Path(sys.argv[0]).resolve() == MAIN or command("") != ""
+
+
+if is_the_program() and (
     signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it is not if nohup ignores it
 ):
     signal.signal(signal.SIGINT, end_at_once)
