@@ -1,5 +1,5 @@
 """Finds what the command line chooses by name, one of ours or `module:name` of the user's own, and
-where in the user's files a mistake lies. It also knows what the running program is called.
+where in the user's files a mistake lies.
 
 Any room may import this file; it imports none.
 """
@@ -7,7 +7,6 @@ Any room may import this file; it imports none.
 import importlib
 import inspect
 import os
-import sys
 import traceback
 from pathlib import Path
 
@@ -15,11 +14,6 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = "envs memory storage ppo models benchmarks tests main.py arguments.py __main__.py".split()
 OURS = [ROOT / name for name in NAMES]
 NOT_A_USERS = [Path(os.__file__).resolve().parent, *OURS]
-
-
-def command(module: str) -> str:
-    """Return how the running program was started: as `module`, or by the command `turnwise`."""
-    return sys.argv[0] if sys.argv[0].startswith("turnwise ") else module
 
 
 def is_ours(file: str) -> bool:

@@ -7,7 +7,8 @@ import traceback
 
 from ppo.errors import OtherRankFailed, RunError
 from ppo.run.process import output_is_lost
-from storage.named import command, is_ours, place_of
+from storage.named import is_ours, place_of
+from storage.program import command
 
 
 def exit_code(error: BaseException) -> int:

@@ -21,7 +21,7 @@ from ppo.run.figures import batch_figures
 from ppo.run.files import append_records
 from ppo.run.process import output_is_lost
 from ppo.run.turns import write_rows, write_turns
-from storage.named import command
+from storage.program import command
 from storage.ranks import ALONE, Ranks
 
 # File -> which of its metrics TensorBoard shows: those whose names begin so.

@@ -12,9 +12,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from storage.named import command
+from storage.program import command, is_main
 
-MAIN = Path(__file__).resolve().parents[2] / "main.py"
 FEW_BYTES = 10**8  # of weights: about 50 million parameters in bfloat16
 THREADS = "OMP_NUM_THREADS"
 
@@ -24,12 +23,7 @@ def end_at_once(number: int, frame) -> None:
     os._exit(130)  # an exception inside of an import may be caught, or crash a library
 
 
-def is_the_program() -> bool:
-    """Return whether main.py is what runs, and not a test or a program that imports parts of it."""
-    return Path(sys.argv[0]).resolve() == MAIN or command("") != ""
-
-
-if is_the_program() and (
+if is_main() and (
     signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it is not if nohup ignores it
 ):
     signal.signal(signal.SIGINT, end_at_once)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from ppo.errors import OtherRankFailed, RunError
 from ppo.run.exit import is_check, one_line
-from storage.named import command
+from storage.program import command
 from storage.ranks import ALONE, Ranks
 
 
