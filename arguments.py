@@ -13,7 +13,7 @@ from shutil import which
 import envs
 from envs import LIBRARIES, check_data, family
 from ppo.run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
-from storage.program import Parser, is_main
+from storage.program import Parser, is_main, life_sign
 
 ROOT = Path(__file__).resolve().parent
 MODELS = ROOT / "models"  # the embedded models
@@ -73,6 +73,7 @@ UNUSED = {
     "grpo": "gamma_step lam_step gamma_token lam_token",
     "gigpo": "lam_step gamma_token lam_token",
 }
+LOADING = "loading libraries ..."
 HELP = ("-h", "--help")
 ABOUT = """Train a language model as an agent with PPO, or evaluate one. The defaults shown are
 those of the environment and the model that you type. They are the paper's; some environments and
@@ -270,6 +271,7 @@ def has_gpu(quick: bool) -> bool:
     """Return whether torch can use a GPU. quick: guess it, for torch takes seconds to import"""
     if quick:
         return which("nvidia-smi") is not None
+    life_sign(LOADING)
     import torch
 
     return torch.cuda.is_available()
@@ -387,3 +389,4 @@ class ListEnvs(argparse.Action):
 if is_main():  # main.py imports this file first: what it answers does not wait for the others
     with suppress(Exception):  # an error that is no mistake on the command line is told later
         get_args()
+    life_sign(LOADING)

@@ -4,11 +4,15 @@ Any room may import this file; it imports nothing but the standard library.
 """
 
 import argparse
+import os
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
+UNKNOWN = "unrecognized arguments: "  # how argparse begins the message
 OF_MAIN = ("turnwise train", "turnwise evaluate", "turnwise fit")
 
 
@@ -20,6 +24,14 @@ def command(module: str) -> str:
 def is_main() -> bool:
     """Return whether main.py is what runs, and not a test or another program that imports it."""
     return Path(sys.argv[0]).resolve() == MAIN or sys.argv[0] in OF_MAIN
+
+
+@cache
+def life_sign(line: str) -> None:
+    """Print, once, what takes its time now. Only main.py as a program does, and only rank 0."""
+    if is_main() and os.environ.get("RANK", "0") == "0":
+        with suppress(BrokenPipeError):  # a run that nobody reads is ended where it can be saved
+            print(line, flush=True)
 
 
 class Help(argparse.HelpFormatter):
@@ -47,8 +59,10 @@ class Parser(argparse.ArgumentParser):
 
     def with_hint(self, message: str) -> str:
         """Add the flag that was probably meant to the error about one that does not exist."""
-        words = message.removeprefix("unrecognized arguments: ").split()
-        typed = words[0].partition("=")[0].replace("_", "-").lower()
+        if not message.startswith(UNKNOWN):
+            return message
+        word = message.removeprefix(UNKNOWN).split()[0]
+        typed = word.partition("=")[0].replace("_", "-").lower()
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         near = get_close_matches(typed, known, 1) if typed.startswith("--") else []
         return f"{message}; did you mean {near[0]}?" if near else message

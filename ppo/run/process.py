@@ -5,6 +5,7 @@ program at once; `set_up` lets it raise KeyboardInterrupt, and later `ppo.run.st
 """
 
 import atexit
+import logging
 import os
 import select
 import signal
@@ -16,6 +17,9 @@ from storage.program import command, is_main
 
 FEW_BYTES = 10**8  # of weights: about 50 million parameters in bfloat16
 THREADS = "OMP_NUM_THREADS"
+# What torch tells of the machine, on stderr: nobody can do anything about it.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
 
 def end_at_once(number: int, frame) -> None:
