@@ -6,12 +6,14 @@ import argparse
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
+from shutil import which
 
-import torch
-
+import envs
 from envs import LIBRARIES, check_data, family
 from ppo.run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
+from storage.program import Parser, is_main, life_sign
 
 ROOT = Path(__file__).resolve().parent
 MODELS = ROOT / "models"  # the embedded models
@@ -72,6 +74,11 @@ UNUSED = {
     "grpo": "gamma_step lam_step gamma_token lam_token",
     "gigpo": "lam_step gamma_token lam_token",
 }
+LOADING = "loading libraries ..."
+HELP = ("-h", "--help")
+ABOUT = """Train a language model as an agent with PPO, or evaluate one. The defaults shown are
+those of the environment and the model that you type. They are the paper's; some environments and
+the small embedded models, which play where there is no GPU, have others."""
 ENGINE_NAMES = ("auto", "vllm", "transformers")
 LORA_LR = 1e-4  # the least: in bf16 the merged weights would round smaller updates away
 CALCULATOR = dict(
@@ -104,70 +111,71 @@ EMBEDDED_FAMILIES = {
 
 def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Return the checked arguments. A mistake prints one line and exits with code 2."""
-    style = argparse.ArgumentDefaultsHelpFormatter
-    parser = OneLineParser(prog="main.py", description=__doc__, formatter_class=style)
+    parser = Parser("main.py", usage="%(prog)s [flags]", description=ABOUT)
     group = parser.add_argument_group("environment and memory").add_argument
     group("--env-name", default="babyai-goto",
-          help="a task; module:EnvId of gymnasium; tools:module:Class; agent:module:function; or "
-          f"library:name of {', '.join(LIBRARIES)}")  # fmt: skip
-    group("--n-env", type=int, help="environments in parallel, N")
-    group("--max-episode-steps", type=int, help="turns per episode; default: the task's limit")
-    group("--format-penalty", type=float, default=0.1, help="cost of a turn without valid action")
-    group("--env-workers", type=int, help="environment processes; 0: none, in this one")
+          help="what is played: a name of --list-envs, or one of your own: module:EnvId of "
+          "gymnasium, tools:module:Class, agent:module:function")  # fmt: skip
+    group("--list-envs", action=ListEnvs, nargs=0, default=argparse.SUPPRESS,
+          help="print the names of environments and stop")  # fmt: skip
+    group("--n-env", type=int, help="number of environments that play in parallel")
+    group("--max-episode-steps", type=int, help="turns of an episode (default: the task's limit)")
+    group("--format-penalty", type=float, default=0.1, help="cost of a turn without a valid action")
+    group("--env-workers", type=int, help="processes of the environments; 0: the trainer's own")
     group("--env-threads", type=int, default=0,
-          help="threads instead, for environments that wait; a turn has no time limit")  # fmt: skip
+          help="threads instead, for environments that wait, without a time limit")  # fmt: skip
     group("--env-timeout", type=float, default=300,
-          help="seconds per turn, with workers and agents only")  # fmt: skip
+          help="seconds that a turn may take, with workers and for agents")  # fmt: skip
     group("--data", metavar="PATH", type=os.path.abspath,
-          help="rows of gsm8k: JSONL or parquet; default: made ones")  # fmt: skip
+          help="gsm8k's rows, JSONL or parquet (default: made ones)")  # fmt: skip
     group("--endpoint-sampling", choices=["refuse", "run", "untrained"], default="refuse",
-          help="for agents that ask for top_p and the like; run: the run's own; untrained: as "
-          "asked, but as no sample")  # fmt: skip
-    group("--upstream", help="base URL that answers agents' requests for other models")
+          help="agents that ask for top_p and the like: refuse them, sample as the run does, or "
+          "answer untrained: as asked, but as no sample")  # fmt: skip
+    group("--upstream", metavar="URL", help="base URL that answers agents about other models")
     group("--memory", help="window, action, periodic, full, verbatim or module:Class")
-    group("--memory-length", type=int, help="turns of history in the prompt, n")
+    group("--memory-length", type=int, help="past turns that the prompt shows")
     group("--history-thinking", choices=["keep", "strip"], default="keep",
           help="whether later prompts show what was between <think> and </think>")  # fmt: skip
     group = parser.add_argument_group("generation").add_argument
-    group("--model", type=model_path, help="a Hugging Face model: a directory or a hub name")
+    group("--model", type=model_path, help="directory, run or hub name of a Hugging Face model")
     group("--engine", default="auto",
           help="vllm, transformers or module:Class; auto: vllm if it can")  # fmt: skip
     group("--gpu-memory-utilization", type=float, default=0.3, help="vLLM's share of the GPU")
     group("--template-kwargs", type=json_object, default={}, metavar="JSON",
           help='arguments of the chat template, as in \'{"enable_thinking": false}\'')  # fmt: skip
     group("--temperature", type=float, default=1.0, help="sampling temperature; 0 is greedy")
-    group("--prompt-limit", type=int, help="tokens; the oldest turns are dropped beyond it")
-    group("--response-limit", type=int, help="tokens; a longer response is cut off")
+    group("--prompt-limit", type=int, help="tokens of a prompt; the oldest turns are dropped")
+    group("--response-limit", type=int, help="tokens of a response; a longer one is cut off")
     group = parser.add_argument_group("critic warm-up").add_argument
-    group("--w-epoch", type=int, help="batches to collect; 0: no warm-up")
+    group("--w-epoch", type=int, help="batches that the warm-up collects; 0: no warm-up")
     group("--w-iter", type=int, help="rounds of critic training on these batches")
-    group("--w-fraction", type=float, help="share of the turns to train on, per round")
+    group("--w-fraction", type=float, help="share of the turns that a round trains on")
     group("--w-lr", type=float, help="learning rate of the critic during the warm-up")
     group = parser.add_argument_group("advantages").add_argument
     group("--advantages", default="dual-gae",
           help="dual-gae, token-gae, turn-gae, rloo, grpo, gigpo or module:function")  # fmt: skip
     group("--no-critic", action="store_true",
-          help="there are no values; rloo, grpo and gigpo never have any")  # fmt: skip
-    group("--e-len", type=int, help="turns of each environment per update, E")
-    words = "whole episodes, of which this many begin from one seed; 0: exactly E turns"
+          help="train without values, as rloo, grpo and gigpo always do")  # fmt: skip
+    group("--e-len", type=int, help="turns of each environment per update")
+    words = "collect whole episodes, this many from one seed; 0: exactly --e-len turns of each"
     group("--group-size", type=int, default=0, help=words)
-    words = "of whole episodes: a batch has at least so many turns; default: n_env x e_len"
+    words = "least turns of a batch of whole episodes (default: n_env x e_len)"
     group("--turns-per-update", type=int, help=words)
     group("--gamma-step", type=float, help="discount from turn to turn")
     group("--lam-step", type=float, help="GAE lambda from turn to turn")
     group("--gamma-token", type=float, help="discount from token to token")
     group("--lam-token", type=float, help="GAE lambda from token to token")
-    group("--whiten", choices=["on", "off"], help="make the advantages of a batch white")
+    group("--whiten", choices=["on", "off"], help="scale advantages to mean 0, variance 1")
     group("--use-proper-time-limits", action="store_true",
-          help="bootstrap at a time limit instead of counting a failure")  # fmt: skip
-    group("--kl-in", choices=["reward", "loss"], help="where the KL penalty is")
+          help="let V stand for the rest at a time limit, which is else a failure")  # fmt: skip
+    group("--kl-in", choices=["reward", "loss"], help="which of them has the KL penalty")
     group("--kl-coef", type=float, help="beta of the KL penalty")
-    group("--kl-estimator", choices=["k1", "k2", "k3"], help="KL of the penalty")
-    group("--kl-target", type=float, help="KL per token that beta adapts to; default: fixed beta")
+    group("--kl-estimator", choices=["k1", "k2", "k3"], help="estimator of the penalty's KL")
+    group("--kl-target", type=float, help="KL per token that beta adapts to (default: none)")
     group = parser.add_argument_group("update").add_argument
-    group("--num-updates", type=int, help="PPO updates")
-    group("--num-turns", type=int, help="end after the update that reaches this many turns, too")
-    group("--critic-layers", type=int, help="decoder layers that the critic copies; 0: a head")
+    group("--num-updates", type=int, help="number of PPO updates")
+    group("--num-turns", type=int, help="also end after the update that reaches this many turns")
+    group("--critic-layers", type=int, help="layers of the critic, the actor's last; 0: a head")
     group("--value-grad-trunk", action="store_true", help="let the value loss train the trunk")
     group("--lr", type=float, help="learning rate of the actor, or of its adapters")
     group("--critic-lr", type=float, help="learning rate of the critic")
@@ -189,14 +197,15 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
           help="train without padding; auto: on a GPU in bfloat16")  # fmt: skip
     group("--lora-rank", type=int, default=0, help="rank of LoRA adapters; 0: train all weights")
     group("--reference", choices=["device", "host", "sharded", "none"],
-          help="where the reference of the KL rests; none: there is none")  # fmt: skip
+          help="where the model that KL refers to rests; none: there is none")  # fmt: skip
     group("--zero-stage", type=int, choices=[0, 1, 2, 3], default=0, help="DeepSpeed ZeRO stage")
     group("--offload-optimizer", action="store_true", help="keep Adam's state in host memory")
     group("--tis-cap", type=float,
           help="take old log-probs from the engine, with ratios up to this")  # fmt: skip
     group = parser.add_argument_group("run").add_argument
     group("--seed", type=int, default=1, help="seed of everything random")
-    group("--run-dir", type=folder, help="default: runs/<env>-seed<seed>-<time>")
+    group("--run-dir", type=folder, metavar="DIR",
+          help="directory of the run (default: runs/<env>-seed<seed>-<time>)")  # fmt: skip
     words = "go on from the newest checkpoint of RUN; auto: of --run-dir, if a run is there"
     group("--resume", type=folder, metavar="RUN", help=words)
     group("--override", action="store_true", help="let typed flags change the resumed run")
@@ -209,7 +218,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--log-envs", type=int, default=2, help="environments in trajectories.jsonl")
     try:
         typed = sys.argv[1:] if argv is None else argv
-        known, _ = parser.parse_known_args([word for word in typed if word not in ("-h", "--help")])
+        known, _ = parser.parse_known_args([word for word in typed if word not in HELP])
+        known.help = bool(set(HELP) & {*typed})
         resumed = resumed_run(known)
         saved = saved_args(resumed) if resumed else {}
         if known.env_threads or known.env_workers:  # what is typed replaces the other kind
@@ -246,7 +256,7 @@ def json_object(text: str) -> dict:
 def defaults(known: argparse.Namespace) -> dict:
     """The paper's run, overridden by the family's and by a small model's (without a GPU)."""
     name, width = family(known.env_name), known.model and hidden_size(known.model)
-    small = (width or NARROW) < NARROW if known.model else not torch.cuda.is_available()
+    small = (width or NARROW) < NARROW if known.model else not has_gpu(known.help)
     chosen = PAPER | FAMILIES.get(name, {})
     if small:
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(name, {})
@@ -263,6 +273,16 @@ def defaults(known: argparse.Namespace) -> dict:
     why = f"{'' if small else 'not '}narrower than {NARROW} (hidden size: {width or 'unknown'})"
     said = known.model and f"the {'embedded models' if small else 'paper'}: the model is {why}"
     return chosen | dict(reference="none" if known.kl_coef == 0 else "device", defaults=said)
+
+
+def has_gpu(quick: bool) -> bool:
+    """Return whether torch can use a GPU. quick: guess it, for torch takes seconds to import"""
+    if quick:
+        return which("nvidia-smi") is not None
+    life_sign(LOADING)
+    import torch
+
+    return torch.cuda.is_available()
 
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory
@@ -367,7 +387,17 @@ def check_method(args: argparse.Namespace, known: argparse.Namespace) -> None:
                          "--num-turns may never reach")  # fmt: skip
 
 
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message: str):
-        sys.stderr.write(f"{self.prog}: error: {message}\n")
-        raise SystemExit(2)
+class ListEnvs(argparse.Action):
+    """--list-envs: print the names of environments and end the program."""
+
+    def __call__(self, parser, *typed):
+        print(*envs.names(), sep="\n")
+        print(f"also your own: {', '.join(envs.FORMS)}")
+        print(f"also library:name of {', '.join(envs.LIBRARIES)} (docs/ecosystems.md)")
+        parser.exit()
+
+
+if is_main():  # main.py imports this file first: what it answers does not wait for the others
+    with suppress(Exception):  # an error that is no mistake on the command line is told later
+        get_args()
+    life_sign(LOADING)

@@ -89,15 +89,15 @@ def main(args) -> int:
         render = make_render(args, tokenizer, memories[0])
         engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
         start_run_dir(run, args, checkpoints.state, ranks)  # the first file is written here
-        logger, timer = Logger(args, run, start, tokenizer, ranks), Timer()
-        stop = cleanup.enter_context(Stop(ranks))
+        logger = Logger(args, run, start, tokenizer, ranks)
+        stop, timer = cleanup.enter_context(Stop(ranks)), Timer(logger.console)
         logger.describe(actor_critic, engine)
         engine.push_weights(actor_critic)
 
         if args.w_epoch and not checkpoints.state and not args.eval_only:
             batches = rollouts.longer(args.w_epoch)
             logger.say(f"critic warm-up on {batches.least * args.n_env} turns ...")
-            with timer("collect"):
+            with timer("collect", batches.progress):
                 collect(envs, memories, engine, render, batches, args.seed, stop)
             engine.sleep()
             with timer("warmup"):
@@ -118,7 +118,7 @@ def main(args) -> int:
                     evaluate(args, engine, render, ranks, logger, timer, update, stop)
                 if last or stop.asked:
                     break
-                with timer("collect"):
+                with timer("collect", rollouts.progress):
                     collect(envs, memories, engine, render, rollouts, args.seed, stop)
             if stop.asked:  # the marked state is saved: a resumed run collects this batch again
                 break
@@ -151,10 +151,11 @@ def evaluation_due(args, update: int, last: bool) -> bool:
 def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> None:
     """Play the evaluation panel: the same episodes and the same sampling noise in every run."""
     transcript = Transcript() if args.eval_only else None
-    panel = Panel(min(args.n_env, args.eval_episodes), ranks, transcript)
+    panel = Panel(min(args.n_env, args.eval_episodes), ranks, transcript, args.eval_episodes)
     seeds = panel_seeds(args.eval_episodes, panel.n_env, panel.share)
     envs = make_envs(args, seeds, first=panel.share.start, proven=not args.eval_only)
-    with timer("eval"), closing(envs):
+    logger.say(f"evaluation on {args.eval_episodes} episodes ...")
+    with timer("eval", panel.progress), closing(envs):
         collect(envs, make_memories(args, envs.resume(None)), engine, render, panel, 0, stop)
     if stop.asked:
         return

@@ -1,6 +1,7 @@
 """The package and its optional parts:
 
-pip install -e .            the trainer, with the transformers engine
+pip install -e .            the trainer, with the transformers engine, and the command `turnwise`
+pip install .               the same; a copy, so that it does not follow changes in the repository
 pip install -e .[vllm]      also vLLM for CUDA
 pip install -e .[ranks]     also DeepSpeed and accelerate's launcher, for --zero-stage 1, 2 and 3
 pip install -e .[lora]      also peft, for --lora-rank
@@ -12,21 +13,31 @@ pip install -e .[textarena] also a library of environments; the others are reaso
                             (docs/ecosystems.md)
 """
 
-from setuptools import setup
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOMS = ["envs", "memory", "models", "ppo", "storage"]
 
 setup(
     name="turnwise-ppo",
     version="0.1.0",
     description="PPO for LLM agents that act over hundreds of turns, from scratch",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
     license="MIT",
-    python_requires=">=3.10",
-    packages=[
-        *("envs", "envs.ecosystems", "envs.pool", "memory"),
-        *("models", "models.players", "storage", "ppo"),
-        *(f"ppo.{room}" for room in "engines fit model paper reports run".split()),
+    python_requires=">=3.11",
+    classifiers=[
+        "Programming Language :: Python :: 3",
+        "Operating System :: POSIX :: Linux",
+        "Operating System :: MacOS",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
-    package_data={"ppo.reports": ["viewer.html"], "models": ["tiny*/*"]},
-    py_modules=["arguments", "main"],
+    # One folder `turnwise` holds everything as it lies here: see __main__.py.
+    package_dir={"turnwise": "."},
+    packages=["turnwise", *(f"turnwise.{p}" for p in find_packages() if p.split(".")[0] in ROOMS)],
+    package_data={"turnwise.ppo.reports": ["viewer.html"], "turnwise.models": ["tiny*/*"]},
+    entry_points={"console_scripts": ["turnwise = turnwise.__main__:main"]},
     install_requires=[
         "torch>=2.11",
         "transformers>=5.5.3,<5.20",

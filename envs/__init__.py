@@ -22,6 +22,7 @@ ENVS = {
     "toy": "envs.toy:Toy",
 }
 AGENT, TOOLS = "agent:", "tools:"  # names of programs and of classes with tools begin so
+FORMS = ("module:EnvId", "tools:module:Class", "agent:module:function")  # of a user's own
 # Other libraries' environments are named "library:name": the adapter, and what pip installs.
 LIBRARIES = {
     "textarena": ("envs.ecosystems.textarena:TextArena", "textarena==0.7.4"),
@@ -103,11 +104,10 @@ def _find(name: str) -> tuple[type, list[str]]:
             raise ValueError(f"{name} needs the package {error.name}, please install it") from error
         if (task[0] in environment.tasks) if task else not environment.tasks:
             return environment, task
-    names = sorted(_names(), key=lambda known: -difflib.SequenceMatcher(None, name, known).ratio())
+    near = ", ".join(difflib.get_close_matches(name, names(), 5, 0))
     raise ValueError(
-        f"unknown environment {name!r}; choices, nearest first: {', '.join(names)}, "
-        "module:EnvId of a gymnasium environment with text in and text out, tools:module:Class, "
-        f"agent:module:function, or library:name of {', '.join(LIBRARIES)}"
+        f"unknown environment {name!r}; nearest first: {near}; all: python main.py --list-envs; "
+        f"one of yours: {', '.join(FORMS)}"
     )
 
 
@@ -116,12 +116,13 @@ def _load(path: str) -> type:
     return getattr(importlib.import_module(module), name)
 
 
-def _names() -> list[str]:
-    names = []
+def names() -> list[str]:
+    """Return the names of our environments."""
+    found = []
     for key, path in ENVS.items():
         try:
             tasks = _load(path).tasks
         except ModuleNotFoundError:  # its package is optional
             tasks = ()
-        names += [f"{key}-{task}" for task in tasks] or [key]
-    return names
+        found += [f"{key}-{task}" for task in tasks] or [key]
+    return found

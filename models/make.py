@@ -38,6 +38,7 @@ from memory.window import WindowMemory
 from models.players import PLAYERS
 from ppo.model.decoder import response_logps
 from storage.minibatch import micro_batches
+from storage.program import Parser
 
 # Calls are written as Hermes and Qwen write them; tools are listed in the system message.
 CHAT_TEMPLATE = """\
@@ -147,8 +148,7 @@ def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) 
 
 
 def get_args(argv: list[str] | None) -> argparse.Namespace:
-    style = argparse.ArgumentDefaultsHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=style)
+    parser = Parser("models.make", description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag("--family", choices=PLAYERS, default="babyai", help="whose player is cloned")
     flag("--out", type=Path, default=Path("models/tiny"), help="directory of the model")

@@ -12,11 +12,14 @@ from storage.ranks import ALONE, Ranks
 
 
 class Panel:
-    """Collects episodes until none is left to begin. n_env: environments of all ranks together."""
+    """Collects episodes until none is left to begin.
 
-    def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None):
+    n_env: environments of all ranks together; episodes: how many they play, for `progress`
+    """
+
+    def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None, episodes: int = 0):
         self.n_env, self.ranks, self.share = n_env, ranks, ranks.share(n_env)
-        N = len(self.share)
+        N, self.episodes = len(self.share), len(ranks.share(episodes))
         self.over = [False] * N  # whether the environment has no episode left to begin
         self.done, self.responses = [False] * N, [None] * N
         self.record, self.valid = Episodes(N, window=None), []
@@ -25,6 +28,10 @@ class Panel:
     @property
     def full(self) -> bool:
         return all(self.done)
+
+    def progress(self) -> float:
+        """Return the share of this rank's episodes that have ended."""
+        return len(self.record.finished) / max(1, self.episodes)
 
     def wants(self, n: int) -> bool:
         return not self.over[n]

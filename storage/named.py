@@ -11,8 +11,14 @@ import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = "envs memory storage ppo models benchmarks tests main.py arguments.py".split()
-NOT_A_USERS = [Path(os.__file__).resolve().parent, *(ROOT / name for name in OURS)]
+NAMES = "envs memory storage ppo models benchmarks tests main.py arguments.py __main__.py".split()
+OURS = [ROOT / name for name in NAMES]
+NOT_A_USERS = [Path(os.__file__).resolve().parent, *OURS]
+
+
+def is_ours(file: str) -> bool:
+    """Return whether a file is this project's, in a repository or where pip has installed it."""
+    return any(map(Path(file).resolve().is_relative_to, OURS))
 
 
 def find(kind: str, name: str, known: dict[str, str]):

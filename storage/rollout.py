@@ -80,6 +80,10 @@ class RolloutStorage:
     def full(self) -> bool:
         return all(prompt is not None for prompt in self.next_prompts)
 
+    def progress(self) -> float:
+        """Return the share of this rank's turns that are complete; whole episodes may pass 1."""
+        return sum(self.turns) / (len(self.taken) * self.least)
+
     @property
     def turns(self) -> list[int]:
         """How many turns each environment has completed."""

@@ -3,6 +3,8 @@
 import json
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 from arguments import NARROW, TINY, WORKERS, get_args
 
+ROOT = Path(__file__).resolve().parents[1]
 MODEL = ["--model", "org/model"]
 
 
@@ -239,3 +242,21 @@ def test_template_arguments_are_a_json_object(capsys):
             get_args([*MODEL, "--template-kwargs", bad])
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
+
+
+def test_help_is_there_at_once(tmp_path):
+    """main.py imports nothing heavy before it answers, nor before it tells a mistake."""
+    for words, code in (["--help"], 0), (["--list-envs"], 0), (["--model", "m", "--lr", "9"], 2):
+        timed = [sys.executable, "-X", "importtime", ROOT / "main.py", *words]
+        done = subprocess.run(timed, cwd=tmp_path, capture_output=True, text=True)
+        imported = {line.split()[-1] for line in done.stderr.splitlines() if "import time" in line}
+        assert done.returncode == code and "argparse" in imported
+        assert not imported & {"torch", "transformers", "tensorboard", "matplotlib"}
+        assert "None" not in done.stdout  # no flag has such a default
+
+
+def test_help_shows_the_defaults_of_what_is_typed(capsys):
+    with pytest.raises(SystemExit) as end:
+        get_args(["--env-name", "babyai-goto", "--model", "org/name", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert end.value.code == 0 and "number of PPO updates (default: 300)" in shown

@@ -49,8 +49,9 @@ ARROWS = {
     "envs": {"envs", "memory", "storage"},  # memory.messages, storage.named alone: see below
     "memory": {"memory", "storage"},
     "ppo": {"ppo", "storage"},
-    # the family of an environment decides its defaults; of ppo, see `EARLIER` alone
-    "arguments": {"envs", "ppo"},
+    # the family of an environment decides its defaults; of ppo, see `EARLIER` alone; of storage,
+    # `named`, which imports nothing
+    "arguments": {"envs", "ppo", "storage"},
     "models": {"envs", "memory", "models", "ppo", "storage"},
     "main": {"arguments", "envs", "memory", "ppo", "storage"},
 }

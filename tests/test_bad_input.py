@@ -62,7 +62,9 @@ def check_refused(flags: str, said: str, capsys) -> None:
 FLAGS = [
     # typed, and what the line must say
     ("--no-such-flag", "unrecognized arguments: --no-such-flag"),
-    ("toy", "unrecognized arguments: toy"),
+    ("toy", "unrecognized arguments: toy\n"),
+    ("--n_env 4", "unrecognized arguments: --n_env 4; did you mean --n-env?\n"),
+    ("--num-envs=4", "did you mean --n-env?\n"),
     ("--use-proper-time-limits yes", "unrecognized arguments: yes"),
     ("--n 2", "ambiguous option: --n could match --n-env, --no-critic, --num-up"),
     ("--n-env", "argument --n-env: expected one argument"),
@@ -155,9 +157,9 @@ FLAGS = [
     ("--prompt-limit 20", "prompt limit 20 is below the system prompt and the current observation"),
     ("--prompt-limit 32768", "it has 32768 positions, --prompt-limit + --response-limit are 32770"),
     # names of environments and memories
-    ("--env-name babyai-gotoo", "unknown environment 'babyai-gotoo'; choices, nearest first: baby"),
-    ("--env-name babyai", "unknown environment 'babyai'; choices, nearest first: babyai-"),
-    ("--env-name baba-", "unknown environment 'baba-'; choices, nearest first: bab"),
+    ("--env-name babyai-gotoo", "unknown environment 'babyai-gotoo'; nearest first: babyai-goto, "),
+    ("--env-name babyai", "unknown environment 'babyai'; nearest first: babyai-"),
+    ("--env-name baba-", "unknown environment 'baba-'; nearest first: bab"),
     ("--env-name :", "unknown environment ':'; the form is module:EnvId, as in my_envs:MyEnv"),
     ("--env-name .envs:Env-v0", "unknown environment '.envs:Env-v0'; the form is module:EnvId"),
     ("--env-name bad_envs:", "unknown environment 'bad_envs:'; the form is module:EnvId"),

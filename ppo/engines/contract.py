@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from storage.named import check_call, find
+from storage.program import life_sign
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
     )  # fmt: skip
     for name in names:
         try:
+            life_sign(f"starting the engine {name} ...")
             engine = _load(name)
             check_call(engine, "tokenizer", "ends", "response_limit", "temperature", **settings)
             return engine(tokenizer, ends, args.response_limit, args.temperature, **settings)

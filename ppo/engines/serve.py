@@ -8,7 +8,6 @@ What it refuses in training it refuses here. The model's name is "policy", and a
 Requests that wait at the same time are answered as a batch.
 """
 
-import argparse
 import json
 import sys
 from argparse import Namespace
@@ -24,13 +23,14 @@ from memory.chat import Renderer
 from memory.messages import Chat
 from ppo.engines.contract import Engine, make_engine
 from ppo.model.actor_critic import make_models
+from storage.program import Parser
 
 SLOTS = 32  # responses that are sampled at the same time
 
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until Ctrl-C. Returns the exit code; a mistake is told in one line."""
-    parser = argparse.ArgumentParser(prog="serve", description=__doc__.splitlines()[0])
+    parser = Parser("serve", description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="a run's directory")
     parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
     parser.add_argument("--initial", action="store_true", help="serve what the run began with")
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         endpoint = open_endpoint(given.port, session)
         engine, render = make_policy(args)
     except ValueError as error:
-        print(f"serve: error: {error}", file=sys.stderr)
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 2
     print(f"{args.model} is served at {endpoint.base_url}", flush=True)
     try:

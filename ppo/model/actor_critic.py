@@ -23,6 +23,7 @@ from ppo.model.lora import adapted, adapters_off, add_adapters, export_adapter, 
 from ppo.model.packing import use_packing
 from ppo.model.pretrained import load_lm
 from ppo.model.reference import AdaptersOff, NoReference, Reference
+from storage.program import life_sign
 
 
 class Scores(NamedTuple):
@@ -146,6 +147,7 @@ def make_models(args, device: str):
     reference: None with --eval-only; ends: the token ids that end a response
     ValueError: the model cannot be loaded or used, or flags do not fit it or the device
     """
+    life_sign(f"loading {args.model} ...")
     torch.manual_seed(args.seed)  # adapters and heads begin alike in equal runs
     dtype, cuda = decoder.choose_dtype(args.dtype, device), device.startswith("cuda")
     kernel = cuda and dtype == torch.bfloat16  # elsewhere packed attention is slow

@@ -20,7 +20,8 @@ from ppo.paper.compare import compare
 from ppo.paper.comparisons import COMPARISONS
 from ppo.paper.results import write_results
 from ppo.paper.runs import (
-    REPOSITORY,
+    IS_REPOSITORY,
+    WORKPLACE,
     PlannedRun,
     choose_runs,
     command_of,
@@ -33,7 +34,7 @@ from ppo.paper.tables import SCALES, TABLES, PaperTable, flags_of
 from ppo.reports.charts import import_figure
 from ppo.reports.program import Program
 
-RUNS = REPOSITORY / "runs" / "reproduce"
+RUNS = WORKPLACE / "runs" / "reproduce"
 SEEDS = [1, 2, 3]
 
 
@@ -57,14 +58,14 @@ def make_program() -> Program:
     add("--seeds", type=int, nargs="+", help=words)
     add("--only", nargs="+", default=[], help="run only these: names of runs, or parts of names")
     add("--runs", type=Path, default=RUNS, help="directory of the runs (default: runs/reproduce)")
-    add("--out", type=Path, help="directory of the page (default: --runs or else docs/results)")
+    add("--out", type=Path, help="directory of the page (default: docs/results, or else --runs)")
     return program
 
 
 def out_folder(args: argparse.Namespace) -> Path:
     """--out or its default. Only the standard runs are results of this project."""
-    standard = args.runs.resolve() == RUNS
-    return args.out or (REPOSITORY / "docs" / "results" if standard else args.runs)
+    standard = args.runs.resolve() == RUNS and IS_REPOSITORY
+    return args.out or (WORKPLACE / "docs" / "results" if standard else args.runs)
 
 
 def extra_flags(words: list[str], runs: Path) -> dict:

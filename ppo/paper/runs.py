@@ -14,7 +14,9 @@ from ppo.paper.results import final_evaluation
 from ppo.paper.tables import PaperRow
 from ppo.reports.run_files import Run, read_runs
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+HOME = Path(__file__).resolve().parents[2]
+IS_REPOSITORY = (HOME / "setup.py").exists()  # pip does not install this file
+WORKPLACE = HOME if IS_REPOSITORY else Path.cwd()  # what runs/ and docs/ lie in
 
 
 @dataclass
@@ -83,14 +85,14 @@ def flag_words(flags: dict) -> list[str]:
 
 
 def relative(path: Path) -> str:
-    """The path as main.py gets it, which runs in the repository."""
-    return str(path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path)
+    """The path as main.py gets it, which runs in WORKPLACE."""
+    return str(path.relative_to(WORKPLACE) if path.is_relative_to(WORKPLACE) else path)
 
 
 def execute(words: list[str]) -> int:
     """Run a command to its end, and return its exit code. The command gets Ctrl-C from the terminal
     and SIGTERM from here; it then saves and ends with a code that is not 0."""
-    process = subprocess.Popen([sys.executable, *words], cwd=REPOSITORY)
+    process = subprocess.Popen([sys.executable, HOME / words[0], *words[1:]], cwd=WORKPLACE)
     hand_on = lambda number, frame: process.send_signal(number)
     on_term = signal.signal(signal.SIGTERM, hand_on)
     on_int = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -6,15 +6,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from storage.program import Parser
 
-class Program(argparse.ArgumentParser):
+
+class Program(Parser):
     """A parser that also runs the program, so that every mistake ends it in the same way."""
 
     def add_runs(self) -> None:
         self.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="directory of a run")
 
     def error(self, message: str):
-        raise ValueError(message)
+        raise ValueError(self.with_hint(message))
 
     def run(self, work: Callable[[argparse.Namespace], int | None], argv: list[str] | None) -> int:
         """Parse the arguments and call `work` with them. Returns its exit code, 0 if it has none.

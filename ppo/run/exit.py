@@ -4,13 +4,11 @@ import os
 import signal
 import sys
 import traceback
-from pathlib import Path
 
 from ppo.errors import OtherRankFailed, RunError
 from ppo.run.process import output_is_lost
-from storage.named import place_of, users_line
-
-ROOT = Path(__file__).resolve().parents[2]
+from storage.named import is_ours, place_of
+from storage.program import command
 
 
 def exit_code(error: BaseException) -> int:
@@ -23,33 +21,30 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError) and output_is_lost():
         return 128 + signal.SIGPIPE
     if isinstance(error, KeyboardInterrupt):  # before there is anything to save; see ppo.run.stop
-        print("main.py: interrupted", file=sys.stderr)
+        print(f"{command('main.py')}: interrupted", file=sys.stderr)
         return 130
     if not is_check(error):
         raise error
     if not isinstance(error, OtherRankFailed):
         many = int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ
         rank = f"rank {os.environ['RANK']}: " if many else ""
-        print(f"main.py: error: {rank}{one_line(error)}", file=sys.stderr)
+        print(f"{command('main.py')}: error: {rank}{one_line(error)}", file=sys.stderr)
     return 1 if isinstance(error, RunError) else 2
 
 
 def is_check(error: BaseException) -> bool:
     """Return whether a check of this project or a user's own code raised it: one line tells it."""
-    return is_ours(error) or place_of(error) != ""
+    return is_check_of_ours(error) or place_of(error) != ""
 
 
-def is_ours(error: BaseException) -> bool:
+def is_check_of_ours(error: BaseException) -> bool:
     """Return whether a `raise` statement of this project made the error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    path = Path(frame.filename).resolve()
-    ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts
-    users = users_line(frame.filename, frame.lineno) != ""  # a file that he has put beside main.py
-    return ours and not users and frame.line.startswith("raise ")
+    return is_ours(frame.filename) and frame.line.startswith("raise ")
 
 
 def one_line(error: BaseException) -> str:
     """Return the first line of a check, or what a user's own code raised and where."""
-    if is_ours(error):
+    if is_check_of_ours(error):
         return (str(error).splitlines() or [type(error).__name__])[0]
     return f"{place_of(error)}{type(error).__name__}: {' '.join(str(error).split())[:300]}"

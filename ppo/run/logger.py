@@ -1,4 +1,4 @@
-"""What a run tells: metrics.jsonl, eval.jsonl, warmup.jsonl, TensorBoard, lines and a progress bar.
+"""What a run tells: metrics.jsonl, eval.jsonl, warmup.jsonl, TensorBoard, and lines of `Console`.
 
 Metrics are one flat dict of floats named "group/name". A figure that does not exist (too few
 episodes have ended, say) is None: null in the JSON, and absent from TensorBoard. Updates count from
@@ -7,24 +7,30 @@ episodes have ended, say) is None: null in the JSON, and absent from TensorBoard
 
 import json
 import math
-import signal
-import sys
 import time
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tqdm import tqdm
-
 from ppo.errors import RunError
 from ppo.run.board import open_board
+from ppo.run.console import Console
 from ppo.run.figures import batch_figures
 from ppo.run.files import append_records
-from ppo.run.process import output_is_lost
 from ppo.run.turns import write_rows, write_turns
+from storage.program import command
 from storage.ranks import ALONE, Ranks
 
 # File -> which of its metrics TensorBoard shows: those whose names begin so.
 BOARD = {"metrics.jsonl": "", "warmup.jsonl": "warmup/", "eval.jsonl": "eval/"}
+PHASES = {  # name of a time -> what a terminal says meanwhile
+    "collect": "collecting turns",
+    "warmup": "training the critic",
+    "eval": "evaluating",
+    "score": "scoring",
+    "update": "updating",
+    "push": "pushing the weights",
+}
 MAX_SKIPPED_STEPS = 10  # optimizer steps without finite numbers that a run survives
 HEADER = (
     "advantages n_env e_len group_size num_updates minibatch ppo_epoch lr critic_lr critic_layers "
@@ -47,30 +53,18 @@ class Logger:
             self.board = open_board(run_dir, made if again else None)
             if again:
                 self._put_back(made)
-        quiet = not (self.leads and sys.stderr.isatty())
-        self.bar = tqdm(
-            total=args.num_updates, initial=made, unit="update", disable=quiet, leave=False
-        )
+        self.console = Console(args.num_updates, made, self.leads)
+        self.say = self.console.say
 
     # ---- lines ------------------------------------------------------------------------------
-
-    def say(self, line: str) -> None:
-        """Print a line. If nobody reads it any more, end the run as where the terminal is lost."""
-        try:
-            self.bar.write(line, file=sys.stdout)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            if not output_is_lost():
-                raise
-            signal.raise_signal(signal.SIGHUP)  # ppo.run.stop listens: the run is saved
 
     def describe(self, actor_critic, engine) -> None:
         """Say what this run is, before it starts."""
         args, count = self.args, sum(p.numel() for p in actor_critic.parameters()) / 1e6
         size = f"{count:.2f} M parameters, {'no' if args.no_critic else 'with the'} critic"
         self.say(f"{args.env_name}, {args.model} ({size}), {self.run_dir}")
-        values = "  ".join(f"{name} {getattr(args, name)}" for name in HEADER)
-        self.say(f"  {values}  engine {type(engine).__name__}  ranks {self.ranks.size}")
+        names = {name: getattr(args, name) for name in HEADER}
+        self.console.say_table(names | dict(engine=type(engine).__name__, ranks=self.ranks.size))
         if args.defaults and not args.resume:  # a resumed run has the settings that it began with
             self.say(f"  defaults of {args.defaults}")
 
@@ -81,7 +75,8 @@ class Logger:
         """
         if stop.asked and not self.args.eval_only:
             done = "saved; go on" if saved else "nothing to save yet; begin again"
-            self.say(f"{stop.asked.name}: {done} with: python main.py --resume {self.run_dir}")
+            again = f"{command('python main.py')} --resume {self.run_dir}"
+            self.say(f"{stop.asked.name}: {done} with: {again}")
         elif not self.args.eval_only:
             self.say(f"trained model: {self.run_dir / 'model'}")
         self.ranks.wait()
@@ -97,6 +92,7 @@ class Logger:
             f"critic warm-up: held-out explained variance {explained}  "
             f"({metrics['time/total']:.0f} s)"
         )
+        self.console.forget_time()
 
     def write(self, update: int, rollouts, envs, figures: dict[str, float | None]) -> None:
         """Record update number `update`: its metrics, and the turns of the first environments."""
@@ -106,17 +102,19 @@ class Logger:
         self._record("metrics.jsonl", update, metrics)
         if self.leads:
             write_turns(self.run_dir, update, rollouts, self.tokenizer, self.args.log_envs)
-        self.bar.update()
-        self.say(
-            f"update {update:4d}/{self.bar.total}  "
-            f"success {shown(metrics, 'rollout/success')}  "
-            f"return {shown(metrics, 'rollout/return')}  "
-            f"length {shown(metrics, 'rollout/episode_len', '.0f')}  "
-            f"({metrics['rollout/episodes']} episodes)  "
-            f"valid {shown(metrics, 'rollout/valid_action')}  "
-            f"kl {shown(metrics, 'kl/ref', '.4f')}  ev {shown(metrics, 'ppo/explained_variance')}  "
-            f"grad {shown(metrics, 'ppo/grad_norm')}  {shown(metrics, 'time/total', '.1f')} s"
-        )
+        self.console.updated()
+        self.console.say_parts([  # a narrow terminal leaves out high numbers first
+            (0, f"update {update:4d}/{self.args.num_updates}"),
+            (1, f"success {shown(metrics, 'rollout/success')}"),
+            (2, f"return {shown(metrics, 'rollout/return')}"),
+            (3, f"length {shown(metrics, 'rollout/episode_len', '.0f')}"),
+            (7, f"({metrics['rollout/episodes']} episodes)"),
+            (5, f"valid {shown(metrics, 'rollout/valid_action')}"),
+            (6, f"kl {shown(metrics, 'kl/ref', '.4f')}"),
+            (8, f"ev {shown(metrics, 'ppo/explained_variance')}"),
+            (9, f"grad {shown(metrics, 'ppo/grad_norm')}"),
+            (4, f"{shown(metrics, 'time/total', '.1f')} s"),
+        ])  # fmt: skip
 
     def evaluation(self, update: int, summary: dict[str, float], envs) -> None:
         """Record an evaluation of the policy after `update` updates."""
@@ -130,6 +128,7 @@ class Logger:
             + f"{faults} faults of environments, " * (faults > 0)
             + f"{summary['time/eval']:.0f} s)"
         )
+        self.console.forget_time()
 
     def check_finite(self, update: int, rollouts, agent) -> None:
         """RunError: the numbers of too many steps broke down; the last such turns are written."""
@@ -189,15 +188,19 @@ def shown(metrics: dict[str, float | None], name: str, form: str = ".2f") -> str
 
 
 class Timer:
-    """`with timer("collect"): ...` adds to time/collect; `lap()` returns all times and restarts."""
+    """`with timer("collect"): ...` adds to time/collect; `lap()` returns all times and restarts.
 
-    def __init__(self):
-        self.started, self.times = time.perf_counter(), {}
+    console: shows what is done now, and how far it is where a function tells
+    """
+
+    def __init__(self, console: Console):
+        self.started, self.times, self.console = time.perf_counter(), {}, console
 
     @contextmanager
-    def __call__(self, name: str):
+    def __call__(self, name: str, progress: Callable[[], float] | None = None):
         entered = time.perf_counter()
-        yield
+        with self.console.watching(PHASES[name], progress):
+            yield
         key = f"time/{name}"
         self.times[key] = self.times.get(key, 0.0) + time.perf_counter() - entered
 

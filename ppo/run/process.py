@@ -5,6 +5,7 @@ program at once; `set_up` lets it raise KeyboardInterrupt, and later `ppo.run.st
 """
 
 import atexit
+import logging
 import os
 import select
 import signal
@@ -14,18 +15,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-MAIN = Path(__file__).resolve().parents[2] / "main.py"
+from storage.program import command, is_main
+
 FEW_BYTES = 10**8  # of weights: about 50 million parameters in bfloat16
 THREADS = "OMP_NUM_THREADS"
 LEAVING = 10.0  # seconds that the process may take to end
+# What torch tells of the machine, on stderr: nobody can do anything about it.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
 
 def end_at_once(number: int, frame) -> None:
-    os.write(2, b"main.py: interrupted\n")
+    os.write(2, f"{command('main.py')}: interrupted\n".encode())
     os._exit(130)  # an exception inside of an import may be caught, or crash a library
 
 
-if Path(sys.argv[0]).resolve() == MAIN and (
+if is_main() and (
     signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it is not if nohup ignores it
 ):
     signal.signal(signal.SIGINT, end_at_once)

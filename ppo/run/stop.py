@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from ppo.errors import OtherRankFailed, RunError
 from ppo.run.exit import is_check, one_line
+from storage.program import command
 from storage.ranks import ALONE, Ranks
 
 
@@ -75,7 +76,7 @@ class Stop:
                 self.failed = one_line(error)
                 self.now()  # the others ask it when their part of the batch is complete
             if checkpoints.save_marked() and mine and is_check(error):
-                again = f"saved; go on with: python main.py --resume {checkpoints.run}"
+                again = f"saved; go on with: {command('python main.py')} --resume {checkpoints.run}"
                 raise RunError(f"{one_line(error)}; {again}") from error
             raise
         if self.asked:

@@ -1,0 +1,56 @@
+"""The command `turnwise`: short names for the programs of this project.
+
+    turnwise train --env-name babyai-goto
+    turnwise evaluate runs/RUN
+
+`pip install .` puts the whole repository, laid out as it is, into one folder `turnwise`. So the
+rooms (envs, memory, ...) take no names that a user's own modules may have. This file puts that
+folder, or the repository after `pip install -e .`, on the path of the program that it starts.
+"""
+
+import os
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parent
+COMMANDS = {  # name -> "module:function", the flags that come first, and what the command does
+    "train": ("main:program", [], "train, as `python main.py` does"),
+    "evaluate": ("main:program", ["--eval-only"], "evaluate a RUN, or any --model"),
+    "report": ("ppo.reports.curves:main", [], "draw the learning curves of runs"),
+    "view": ("ppo.reports.viewer:main", [], "show what the model of a run said"),
+    "reproduce": ("ppo.paper.reproduce:main", [], "make a table or a figure of the paper"),
+    "fit": ("main:program", ["--dry-run-memory"], "estimate whether a run fits into memory"),
+    "serve": ("ppo.engines.serve:main", [], "serve a run's model to agents"),
+}
+
+
+def main() -> int:
+    """Run the command that is typed, and return its exit code."""
+    name, *words = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print(usage())
+        return 0
+    if name not in COMMANDS:
+        near = get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"choices: {', '.join(COMMANDS)}"
+        print(f"turnwise: error: unknown command {name!r}; {hint}", file=sys.stderr)
+        return 2
+    place, flags, _ = COMMANDS[name]
+    if name == "evaluate" and words and not words[0].startswith("-"):
+        flags = [*flags, "--resume"]
+    sys.argv = [f"turnwise {name}", *flags, *words]  # what messages call the program
+    sys.path.insert(0, str(HOME))
+    sys.path.append(os.getcwd())  # for modules of the user's own
+    module, _, function = place.partition(":")
+    return getattr(import_module(module), function)()
+
+
+def usage() -> str:
+    rows = [f"  {name:<11} {does}" for name, (_, _, does) in COMMANDS.items()]
+    return "\n".join(["usage: turnwise COMMAND ...", "", *rows, "", "Each has its own --help."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
