@@ -102,7 +102,7 @@ def main(args) -> int:
                 figures = warm_up_critic(agent, batches, estimator, stop)
             if stop.asked:
                 return logger.goodbye(stop, saved=False)
-            logger.warmup(figures | engine.stats() | timer.lap(), envs)
+            logger.warmup(figures | engine.stats() | timer.lap(), envs, batches)
             engine.push_weights(actor_critic)  # the actor is unchanged: this wakes the engine
             del batches  # many times the turns of an update, in memory
 

@@ -49,6 +49,7 @@ class FakeStep:
     number: int = 1
     reply: dict | None = None
     observation: Observation = Observation("", "", "", "")
+    seen: str = ""
     saw: str = ""
 
     @property

@@ -153,30 +153,33 @@ def test_warmup_jsonl(run):
 
 def test_trajectories_jsonl(run):
     turns = lines(run / "trajectories.jsonl")
-    # two environments, two updates of two turns, which are counted in their batch
+    # two environments; the warm-up and two updates of two turns, which are counted in their batch
     where = [(turn["update"], turn["env"], turn["turn"]) for turn in turns]
-    assert where == [(1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1),
-                     (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 1)]  # fmt: skip
+    assert where == [(update, n, t) for update in range(3) for n in range(2) for t in range(2)]
     for turn in turns:
         lengths = {len(turn[name]) for name in ("tokens", "logps", "values", "advantages", "kl")}
         assert len(lengths) == 1 and 1 <= lengths.pop() <= 8
         assert turn["prompt"].startswith("system: You are shown one colour")
-        assert turn["prompt"].endswith("assistant: ") and "The colour is" in turn["prompt"]
+        assert turn["prompt"].endswith("assistant: ")
+        assert turn["observation"].startswith("The colour is")
+        assert f"Current Observation:\n{turn['observation']}\n\n" in turn["prompt"]
         assert (turn["action"], turn["valid"], turn["reward"]) == ("pass", False, -0.1)
         assert turn["response_truncated"] == (turn["tokens"][-1] != "<end>")
     # the warm-up had turns 1 and 2 of each episode, update 1 has 3 and 4: the last one terminates
-    assert [turn["terminated"] for turn in turns[:4]] == [False, True, False, True]
-    assert [(turn["episode"], turn["step"]) for turn in turns[:6]] == [
-        (0, 3), (0, 4), (0, 3), (0, 4), (1, 1), (1, 2)]  # fmt: skip
+    assert [turn["terminated"] for turn in turns[:8]] == [False] * 5 + [True, False, True]
+    assert [(turn["episode"], turn["step"]) for turn in turns[:10]] == [
+        (0, 1), (0, 2), (0, 1), (0, 2), (0, 3), (0, 4), (0, 3), (0, 4), (1, 1), (1, 2)]  # fmt: skip
+    for turn in turns[:4]:  # the actor of the warm-up is the reference
+        assert set(turn["kl"]) == {0.0} and all(logp < 0 for logp in turn["logps"])
     seed = json.loads((run / "args.json").read_text())["args"]["seed"]
     for turn in turns:
         seeds = itertools.islice(EpisodeSeeds(seed, turn["env"]), turn["episode"], None)
         assert turn["seed"] == next(seeds)
         assert turn["fault"] == "" and 0 <= turn["action_at"] <= len(turn["response"])
     # memory length 1: an episode's first prompt shows no history, its second one turn
-    assert "\nuser: Observation:" not in turns[4]["prompt"]
-    assert turns[5]["prompt"].count("\nuser: Observation:") == 1
-    assert f"{turns[4]['response'].strip()}\nACTION: pass\nuser: Current" in turns[5]["prompt"]
+    assert "\nuser: Observation:" not in turns[8]["prompt"]
+    assert turns[9]["prompt"].count("\nuser: Observation:") == 1
+    assert f"{turns[8]['response'].strip()}\nACTION: pass\nuser: Current" in turns[9]["prompt"]
 
 
 def test_tensorboard_has_the_same_numbers(run):

@@ -63,6 +63,27 @@ def read_runs(paths: list[Path], notes: list[str]) -> list[Run]:
     return [run for run in runs if run is not None]
 
 
+def facts_of(path: Path) -> list[tuple[str, str]]:
+    """Name and text of what a reader first asks about a run; nothing where there is no run."""
+    found = read_runs([path], [])
+    if not found:
+        return []
+    [run], get = found, found[0].settings.get
+    facts = {
+        "environment": get("env_name"),
+        "model": Path(str(get("model"))).name,
+        "advantages": get("advantages", "dual-gae"),
+        "batch": f"{get('n_env')} x {get('e_len')} turns",
+        "seed": run.seed,
+        "updates": f"{len(run.metrics)} of {get('num_updates')}",
+    }
+    if run.evals:
+        ends = dict.fromkeys((run.evals[0]["update"], run.evals[-1]["update"]))
+        last = {e["update"]: e["eval/success"] for e in run.evals}
+        facts["success"] = ", ".join(f"{last[u]:.3f} (update {u:.0f})" for u in ends)
+    return [(name, str(value)) for name, value in facts.items()] + [("commit", run.commit)]
+
+
 def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
     name = name.encode("utf-8", "replace").decode()  # file names need not be valid Unicode
     rows = lambda file, needs: _read_rows(path / file, needs.split(), f"{name}/{file}", notes)
