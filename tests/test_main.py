@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 from functools import partial
@@ -180,6 +181,19 @@ def test_trajectories_jsonl(run):
     assert "\nuser: Observation:" not in turns[8]["prompt"]
     assert turns[9]["prompt"].count("\nuser: Observation:") == 1
     assert f"{turns[8]['response'].strip()}\nACTION: pass\nuser: Current" in turns[9]["prompt"]
+
+
+def test_the_glossary_explains_every_metric_that_a_run_writes(run):
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    explained = set(re.findall(r"^\| `([\w/]+)` \|", page, re.M))
+    written = {name for file in ("metrics", "eval", "warmup")
+               for record in lines(run / f"{file}.jsonl") for name in record}  # fmt: skip
+    assert written - explained == {"eval/right"}  # the toy's own, which stands there as rollout/...
+    # vLLM alone has the first; in a warm-up of two turns no episode ends; and other environments'
+    others = {"rollout/achievements", "rollout/wasted_guesses", "rollout/parse_failures"}
+    assert explained - written - others - {"rollout/ended_by_invalid_move"} == {
+        "engine/push_gap", "warmup/explained_variance_trained",
+        "warmup/explained_variance_held_out"}  # fmt: skip
 
 
 def test_tensorboard_has_the_same_numbers(run):
