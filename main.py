@@ -21,7 +21,7 @@ from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import make_engine
 from ppo.evaluation import Panel
-from ppo.fit.advice import dry_run
+from ppo.fit.advice import check_fit
 from ppo.kl import make_kl
 from ppo.model.actor_critic import make_models
 from ppo.reports.evaluations import write_eval_table
@@ -172,7 +172,7 @@ def program(argv: list[str] | None = None) -> int:
     try:
         args = get_args(argv)
         process.choose_threads(args.model)
-        return dry_run(args) if args.dry_run_memory else main(args)
+        return 0 if check_fit(args) else main(args)
     except (Exception, KeyboardInterrupt) as error:
         return exit_code(error)
 
