@@ -1,6 +1,7 @@
-"""Does a run fit? `--dry-run-memory` prints a table of bytes per rank, with advice if it does not. A
-run on a GPU gets the advice as a warning. Only the model's config.json is read; the formulas are in
-`ppo.fit.estimate`."""
+"""Does a run fit? `--dry-run-memory` prints a table of bytes per rank, with advice if it does not.
+A run on a GPU gets the advice as a warning. Only the model's config.json is read; the formulas are
+in `ppo.fit.estimate`.
+"""
 
 import importlib.util
 import os
