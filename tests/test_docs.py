@@ -56,3 +56,14 @@ def test_the_page_of_environments_names_their_limits():
         made = environment(*[task] * bool(task)) if name != "gsm8k" else environment
         given = getattr(made, "max_turns", None) or made.max_episode_steps
         assert given == int(limit.replace(",", "")), name
+
+
+def test_the_tour_names_what_there_is():
+    page = re.sub(r"\s+", " ", (DOCS / "tour.md").read_text())
+    named = re.findall(r"`(\w+)` in `([\w/]+\.py)`", page)
+    assert len(named) > 30
+    for name, file in named:
+        text = (ROOT / file).read_text()
+        assert re.search(rf"^ *(?:def|class) {name}\b", text, re.M), f"{name} in {file}"
+    for file in re.findall(r"`((?:tests|ppo|envs|memory|storage)/[\w/]+\.py)`", page):
+        assert (ROOT / file).exists(), file
