@@ -115,6 +115,7 @@ class TextEnv(gymnasium.Env):
         raise NotImplementedError
 
     def system_prompt(self) -> str:
+        """Return the system message of this turn: the task and the actions."""
         raise NotImplementedError
 
     def kept(self, text: str) -> str:

@@ -67,3 +67,10 @@ def test_the_tour_names_what_there_is():
         assert re.search(rf"^ *(?:def|class) {name}\b", text, re.M), f"{name} in {file}"
     for file in re.findall(r"`((?:tests|ppo|envs|memory|storage)/[\w/]+\.py)`", page):
         assert (ROOT / file).exists(), file
+
+
+def test_the_navigation_of_the_site_has_every_page():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("nav:")[2].partition("hooks:")[0]
+    named = set(re.findall(r"([\w/-]+\.md)$", nav, re.M))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert named - {"index.md", "timings.md"} == pages  # these two are made of other files

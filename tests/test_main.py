@@ -196,6 +196,14 @@ def test_the_glossary_explains_every_metric_that_a_run_writes(run):
         "warmup/explained_variance_held_out"}  # fmt: skip
 
 
+def test_the_quickstart_explains_every_column(program):
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    columns = set(re.findall(r"^\| `([\w-]+)` \|", page, re.M))
+    line = next(line for line in program[1].splitlines() if line.startswith("update    1/2"))
+    words = set(re.findall(r"[a-z]+", line.removeprefix("update    1/2")))
+    assert words == columns
+
+
 def test_tensorboard_has_the_same_numbers(run):
     board = EventAccumulator(str(run)).Reload()
     for record in lines(run / "metrics.jsonl"):
