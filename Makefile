@@ -1,5 +1,6 @@
 # make train   trains the embedded model             make test    runs the linter and all tests
 # make bench   prints the table of ratios            make lines   counts the core and everything
+# make docs    builds the site of docs/ into build/site
 
 PYTHON ?= python3
 VENV := .venv
@@ -56,7 +57,17 @@ lines:
 	@echo "core: $$(cat $(CORE) | wc -l) lines"
 	@echo "all but tests: $$(cat $(filter-out tests/%,$(ALL)) | wc -l) lines"
 
-clean:
-	rm -rf $(VENV)
+# The site needs no torch: docstrings are read and not imported.
+$(VENV)-docs/ready: requirements-docs.txt
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/pip install --quiet -r requirements-docs.txt
+	touch $@
 
-.PHONY: train test bench lines clean
+docs: $(VENV)-docs/ready
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict
+	@echo "the site: build/site/index.html"
+
+clean:
+	rm -rf $(VENV) $(VENV)-docs build
+
+.PHONY: train test bench docs lines clean

@@ -20,7 +20,7 @@ from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import make_engine
 from ppo.evaluation import Panel
-from ppo.fit.advice import dry_run
+from ppo.fit.advice import check_fit
 from ppo.kl import make_kl
 from ppo.model.actor_critic import make_models
 from ppo.reports.evaluations import write_eval_table
@@ -104,7 +104,7 @@ def main(args) -> int:
                 figures = warm_up_critic(agent, batches, estimator, stop)
             if stop.asked:
                 return logger.goodbye(stop, saved=False)
-            logger.warmup(figures | engine.stats() | timer.lap(), envs)
+            logger.warmup(figures | engine.stats() | timer.lap(), envs, batches)
             engine.push_weights(actor_critic)  # the actor is unchanged: this wakes the engine
             del batches  # many times the turns of an update, in memory
 
@@ -175,7 +175,7 @@ def program(argv: list[str] | None = None) -> int:
     try:
         args = get_args(argv)
         process.choose_threads(args.model)
-        return dry_run(args) if args.dry_run_memory else main(args)
+        return 0 if check_fit(args) else main(args)
     except (Exception, KeyboardInterrupt) as error:
         return exit_code(error)
 

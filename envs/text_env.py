@@ -76,7 +76,8 @@ class Step:
     episode: int = 0  # index of the episode among this environment's, from 0
     seed: int = 0  # seed with which the episode began
     number: int = 0  # number of this turn in the episode, from 1
-    saw: str = ""  # digest of the observation that the turn answered
+    seen: str = ""  # text of the observation that the turn answered
+    saw: str = ""  # digest of this text and of its messages
     reply: dict | None = None  # the response as a chat message; None: `said` is its content
 
     @property
@@ -133,6 +134,7 @@ class TextEnv(gymnasium.Env):
         raise NotImplementedError
 
     def system_prompt(self) -> str:
+        """Return the system message of this turn: the task and the actions."""
         raise NotImplementedError
 
     def kept(self, text: str) -> str:

@@ -51,6 +51,7 @@ class FakeStep:
     number: int = 0
     reply: dict | None = None
     observation: Observation = Observation("", "", "", "")
+    seen: str = ""
     saw: str = ""
 
     @property

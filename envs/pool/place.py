@@ -118,7 +118,7 @@ class Place:
     def numbered(self, step: Step, number: int, saw: Observation) -> Step:
         """Add what is needed to play the turn again, and what tells equal observations."""
         where = dict(episode=self.episode, seed=self.seed, number=number)
-        return replace(step, **where, saw=digest(repr((saw.text, saw.messages))))
+        return replace(step, **where, seen=saw.text, saw=digest(repr((saw.text, saw.messages))))
 
 
 def digest(text: str) -> str:

@@ -1,8 +1,11 @@
-"""`--dry-run-memory`: does a run fit? A table of bytes per rank, and advice where it does not.
-It reads only the model's config.json; the formulas are in `ppo.fit.estimate`."""
+"""Does a run fit? `--dry-run-memory` prints a table of bytes per rank, with advice if it does not.
+A run on a GPU gets the advice as a warning. Only the model's config.json is read; the formulas are
+in `ppo.fit.estimate`.
+"""
 
 import importlib.util
 import os
+from contextlib import suppress
 from dataclasses import fields, replace
 
 import torch
@@ -11,17 +14,41 @@ from ppo.fit.estimate import MOMENTS, Setting, Shape, estimate, load_shape, stat
 from ppo.model.decoder import choose_dtype
 
 
-def dry_run(args) -> int:
-    """Print what a run would need. Return 0 if it fits; ValueError, with advice, if it does not."""
+def check_fit(args) -> bool:
+    """Return whether the program is done, because --dry-run-memory only asks what a run needs. A
+    run on a GPU is warned. ValueError: as `dry_run`"""
+    if args.dry_run_memory:
+        dry_run(args)
+    else:
+        warn_if_too_large(args)
+    return args.dry_run_memory
+
+
+def dry_run(args) -> None:
+    """Print what a run would need. ValueError, with advice: it does not fit"""
     shape, k = load_shape(args.model), args.critic_layers
     if k > shape.n_layers:
         raise ValueError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
-    there = capacities(int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", 1))))
+    there = capacities(local_ranks())
     setting = setting_of(args, there[0])
     print(table(shape, setting, there))
     if not fits(needs(shape, setting), there):
         raise ValueError(advice(shape, setting, there))
-    return 0
+
+
+def warn_if_too_large(args) -> None:
+    """On a GPU print one line if the estimate is larger than what there is."""
+    if not torch.cuda.is_available() or os.environ.get("RANK", "0") != "0":
+        return
+    with suppress(ValueError):  # what is wrong with a model is told when it is loaded
+        shape, there = load_shape(args.model), capacities(local_ranks())
+        setting = setting_of(args, there[0])
+        if not fits(needs(shape, setting), there):
+            print(f"this may not fit: {advice(shape, setting, there)}", flush=True)
+
+
+def local_ranks() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", 1)))
 
 
 def capacities(ranks_here: int) -> tuple[int, int]:

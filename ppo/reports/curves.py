@@ -3,7 +3,7 @@
     python -m ppo.reports.curves RUN [RUN ...] [--out DIR]
 
 Runs that differ in nothing but their seeds are drawn as one. `run_files` reads and groups the runs,
-`charts` draws the pictures, and this file writes the page.
+`charts` draws the pictures, `finals` makes the tables, and this file writes the page.
 """
 
 import base64
@@ -12,10 +12,10 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from ppo.reports.charts import colour_of, draw_charts
-from ppo.reports.evaluations import cell_text
+from ppo.reports.charts import draw_charts, svg_of
+from ppo.reports.finals import differences, each_run, final_numbers, named
 from ppo.reports.program import Program
-from ppo.reports.run_files import Group, Run, differing, group_runs, read_runs
+from ppo.reports.run_files import Group, group_runs, read_runs
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,89 +38,84 @@ def write_curves(paths: list[Path], out: Path) -> Path:
     if not groups:
         raise ValueError("none of these is the directory of a run")
     out.mkdir(parents=True, exist_ok=True)
-    pictures = draw_charts(groups)
-    for name, png in pictures.items():
+    for name, png in draw_charts(groups).items():
         (out / f"{name}.png").write_bytes(png)
-    html = curves_page(groups, pictures, notes).encode("utf-8", "replace")
+    html = curves_page(groups, draw_charts(groups, svg_of), notes).encode("utf-8", "replace")
     (out / "index.html").write_bytes(html)
     return out / "index.html"
 
 
 def curves_page(groups: list[Group], pictures: dict[str, bytes], notes: list[str]) -> str:
-    """The HTML, with the pictures in it. All text that comes from a run is escaped."""
-    runs = [(i, run) for i, group in enumerate(groups) for run in group.runs]
-    head = ["run", "seed", "commit", "updates", "success before", "after", "minutes"]
-    image = '<img alt="{}" src="data:image/png;base64,{}">'
-    images = [image.format(n, base64.b64encode(png).decode()) for n, png in pictures.items()]
+    """The HTML, with the pictures (SVG) in it. All text that comes from a run is escaped."""
+    names = {str(run.settings.get("env_name", "-")) for group in groups for run in group.runs}
+    image = '<img alt="{}" src="data:image/svg+xml;base64,{}">'
+    images = [image.format(n, base64.b64encode(svg).decode()) for n, svg in pictures.items()]
     return Template(PAGE).substitute(
-        runs=_table([head, *(_row(run, i) for i, run in runs)]),
-        differences=_differences(groups),
+        title=escape("Learning curves" + f": {min(names)}" * (len(names) == 1)),
+        finals=table(final_numbers(groups)),
+        runs=folded("each run", each_run(groups)),
+        differences=folded("all settings that differ", differences(groups)),
         notes="".join(f"<li>{escape(note)}</li>" for note in notes),
+        key="".join(f"<li>{named(group.label, i)}</li>" for i, group in enumerate(groups)),
         images="\n".join(images),
     )
 
 
-def _row(run: Run, group: int) -> list[str]:
-    before = [e for e in run.evals if e["update"] == 0][-1:]
-    after = [e for e in run.evals if e["update"] > 0][-1:]
-    return [
-        _named(run.name, group),
-        str(run.seed),
-        escape(run.commit),
-        f"{len(run.metrics)} of {escape(str(run.settings.get('num_updates', '-')))}",
-        "".join(cell_text("success", e) for e in before) or "-",
-        "".join(f"{cell_text('success', e)} ({e['update']:.0f} updates)" for e in after) or "-",
-        f"{sum(run.minutes().values()):.1f}",
-    ]
+def folded(title: str, rows: list[list[str]]) -> str:
+    """A table behind its title, or nothing without rows below the head."""
+    if len(rows) < 2:
+        return ""
+    return f"<details><summary>{title}</summary>{table(rows)}</details>"
 
 
-def _differences(groups: list[Group]) -> str:
-    """A table of the settings that differ between groups."""
-    runs = [group.runs[0] for group in groups]
-    head = ["what differs", *(_named(group.label, i) for i, group in enumerate(groups))]
-    rows = [
-        [escape(name), *(escape(str(run.settings.get(name, "-"))) for run in runs)]
-        for name in differing(runs)
-    ]
-    return _table([head, *rows]) if rows else ""
-
-
-def _named(name: str, group: int) -> str:
-    """HTML of a name behind a square in the colour of its group."""
-    return f'<b style="color:{colour_of(group)}">&#9632;</b> {escape(name)}'
-
-
-def _table(rows: list[list[str]]) -> str:
+def table(rows: list[list[str]]) -> str:
     """An HTML table. The cells are HTML, too, and the first row is the head."""
     line = lambda cells, tag: f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
     head, *others = rows
-    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in others)}</table>"
+    body = line(head, "th") + "".join(line(row, "td") for row in others)
+    return f'<div class="wide"><table>{body}</table></div>'
 
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Learning curves</title>
+<title>$title</title>
 <style>
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 1240px;
-       padding: 0 1em; color: #222 }
-table { border-collapse: collapse; font-size: 14px; margin-bottom: 1.5em;
-        font-variant-numeric: tabular-nums }
-th, td { text-align: left; padding: 3px 16px 3px 0; border-bottom: 1px solid #ddd }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 18px;
-          align-items: start }
+:root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #5c6570; --line: #d9dee4 }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #12151a; --text: #e3e7ec; --soft: #98a2ae; --line: #2d343d }
+}
+* { box-sizing: border-box }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5em auto; max-width: 1240px;
+       padding: 0 1em; color: var(--text); background: var(--page) }
+h1 { font-size: 24px; margin: 0 0 .6em; overflow-wrap: anywhere }
+.wide { overflow-x: auto; margin-bottom: 1em }
+table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums }
+th, td { text-align: left; padding: 4px 13px 4px 0; border-bottom: 1px solid var(--line);
+         white-space: nowrap; vertical-align: top }
+tr > :first-child { white-space: normal; min-width: min(30vw, 21em) }
+th { color: var(--soft); font-weight: 600 }
+summary { cursor: pointer; color: var(--soft); margin-bottom: .6em; width: fit-content }
+p, ul { max-width: 75ch; color: var(--soft) }
+.key { position: sticky; top: 0; z-index: 1; background: var(--page); max-width: none; margin: 0;
+       padding: 8px 0; list-style: none; display: flex; flex-wrap: wrap; gap: 1px 18px;
+       max-height: 30vh; overflow-y: auto; color: var(--text); font-size: 13.5px }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr));
+          gap: 18px; align-items: start }
 img { width: 100% }
 </style>
-<h1>Learning curves</h1>
+<h1>$title</h1>
+$finals
 $runs
 $differences
-<ul>$notes</ul>
 <p>A line is the mean over the runs of a colour, and its band is one standard deviation over them.
 It is drawn where at least one of them has the figure. Training success and return are means over
 the last 100 episodes that ended, and gaps while fewer than 20 have. Evaluations play the same
-episodes in every run.</p>
+episodes in every run; each is a dot, with an error bar where no more than 8 runs are drawn.</p>
+<ul class="key">$key</ul>
 <div class="charts">
 $images
 </div>
+<ul>$notes</ul>
 </html>
 """
 

@@ -63,6 +63,27 @@ def read_runs(paths: list[Path], notes: list[str]) -> list[Run]:
     return [run for run in runs if run is not None]
 
 
+def facts_of(path: Path) -> list[tuple[str, str]]:
+    """Name and text of what a reader first asks about a run; nothing where there is no run."""
+    found = read_runs([path], [])
+    if not found:
+        return []
+    [run], get = found, found[0].settings.get
+    facts = {
+        "environment": get("env_name"),
+        "model": Path(str(get("model"))).name,
+        "advantages": get("advantages", "dual-gae"),
+        "batch": f"{get('n_env')} x {get('e_len')} turns",
+        "seed": run.seed,
+        "updates": f"{len(run.metrics)} of {get('num_updates')}",
+    }
+    if run.evals:
+        ends = dict.fromkeys((run.evals[0]["update"], run.evals[-1]["update"]))
+        last = {e["update"]: e["eval/success"] for e in run.evals}
+        facts["success"] = ", ".join(f"{last[u]:.3f} (update {u:.0f})" for u in ends)
+    return [(name, str(value)) for name, value in facts.items()] + [("commit", run.commit)]
+
+
 def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
     name = name.encode("utf-8", "replace").decode()  # file names need not be valid Unicode
     rows = lambda file, needs: _read_rows(path / file, needs.split(), f"{name}/{file}", notes)
@@ -119,8 +140,9 @@ def group_runs(runs: list[Run]) -> list[Group]:
     groups = {}
     for run in runs:
         groups.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
-    names = differing(runs)
-    return [Group(_label(group, names), group) for group in groups.values()]
+    firsts = [group[0] for group in groups.values()]
+    names = telling(firsts)
+    return [Group(_label(group, names, firsts), group) for group in groups.values()]
 
 
 def differing(runs: list[Run]) -> list[str]:
@@ -129,12 +151,30 @@ def differing(runs: list[Run]) -> list[str]:
     return [n for n in names if len({repr(run.settings.get(n, ...)) for run in runs}) > 1]
 
 
-def _label(group: list[Run], names: list[str], most: int = 3) -> str:
-    """The environment, the first `most` differing settings, the seeds."""
-    settings = group[0].settings
-    differs = [f"{name} {settings.get(name, '-')}" for name in names if name != "env_name"]
-    if len(differs) > most:
-        differs[most:] = [f"{len(differs) - most} more"]
-    seeds = "seeds " if len(group) > 1 else "seed "
-    seeds += " ".join(str(seed) for seed in sorted(run.seed for run in group))
-    return ", ".join([str(settings.get("env_name", "-")), *differs, seeds])
+def telling(runs: list[Run]) -> list[str]:
+    """The few of the differing settings that tell all these runs apart: first the environment, then
+    each time the one that splits the most."""
+    names = differing(runs)
+    chosen = ["env_name"] if "env_name" in names else []
+    classes = lambda some: len({repr([run.settings.get(n, ...) for n in some]) for run in runs})
+    while classes(chosen) < classes(names):
+        chosen.append(max(names, key=lambda name: classes([*chosen, name])))
+    return chosen
+
+
+def shown_value(name: str, run: Run, runs: list[Run]) -> str:
+    """The text of a setting; of a path its last part, if this tells the runs apart as well."""
+    texts = {str(other.settings.get(name, "-")) for other in runs}
+    text = str(run.settings.get(name, "-"))
+    short = {Path(each).name for each in texts}
+    return Path(text).name if len(short) == len(texts) and text.startswith(("/", ".")) else text
+
+
+def _label(group: list[Run], names: list[str], runs: list[Run]) -> str:
+    """What tells the group apart, or else its environment, and how many runs it is of."""
+    parts = [
+        shown_value(name, group[0], runs) if name == "env_name" else
+        f"{name} {shown_value(name, group[0], runs)}" for name in names
+    ]  # fmt: skip
+    label = ", ".join(parts) or str(group[0].settings.get("env_name", "-"))
+    return label + f" ({len(group)} seeds)" * (len(group) > 1)

@@ -5,25 +5,25 @@
     python -m ppo.reports.viewer RUN --env 1                     prints environment 1's episodes
     python -m ppo.reports.viewer RUN --env 1 --episode 7 --gif   writes RUN/env-1-episode-7.gif
 
-The page is viewer.html with the data put in; `replay` makes the pictures. Text of the model is
-shown and never interpreted: control characters are written out, and the page only sets text.
+The page is viewer.html with the data put in; `transcript` prints, and `replay` makes the pictures.
+Text of the model is shown and never interpreted: control characters are written out, and the page
+only sets text.
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from ppo.reports import dialogue
 from ppo.reports.dialogue import SCORES, LoggedEpisode, escape_hidden
-from ppo.reports.exchange import Message, Part, exchange, parts_of
+from ppo.reports.exchange import Message, exchange, parts_of
 from ppo.reports.program import Program
+from ppo.reports.run_files import facts_of
+from ppo.reports.transcript import transcript_lines
 
 TEMPLATE = Path(__file__).with_name("viewer.html")
-# In the terminal: background colours (of 256) behind black letters, from weak to strong
-BELOW, ABOVE = (230, 223, 216, 215, 208), (195, 159, 117, 81, 75)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -95,6 +95,7 @@ def dialogue_page(run: Path, episodes: list[LoggedEpisode], frames: dict) -> str
     at = {uri: k for k, uri in enumerate(uris)}  # equal pictures are stored once
     data = {
         "run": escape_hidden(run.resolve().name),
+        "about": [(name, escape_hidden(value)) for name, value in facts_of(run)],
         "bounds": dialogue.colour_bounds(episodes),
         "uris": uris,
         "episodes": [
@@ -112,7 +113,10 @@ def dialogue_page(run: Path, episodes: list[LoggedEpisode], frames: dict) -> str
 def _turn_data(turn: dict) -> dict:
     names = "step update valid reward response_truncated prompt_overflow logps".split()
     tokens = "".join(turn["tokens"])
+    # a message that answered the turn before stands there, so only the first turn repeats it
+    sees = turn.get("observation", "") if turn["step"] == 1 or not turn.get("reply") else ""
     return {name: turn[name] for name in (*names, *SCORES)} | {
+        "sees": escape_hidden(sees),
         "prompt": escape_hidden(turn["prompt"]),
         "tokens": [escape_hidden(piece) for piece in turn["tokens"]],
         # tokens that are parts of a character do not show it, so the page shows the whole text, too
@@ -128,75 +132,6 @@ def _turn_data(turn: dict) -> dict:
 def _message_data(message: Message) -> dict:
     texts = {name: escape_hidden(getattr(message, name)) for name in ("kind", "name", "text")}
     return texts | {"failed": message.failed}
-
-
-def transcript_lines(episodes: list[LoggedEpisode], prompts: bool, colour: str) -> Iterator[str]:
-    """A list of the episodes, then each of them turn by turn."""
-    bound = dialogue.colour_bounds(episodes).get(colour)
-    yield from map(_headline, episodes)
-    for episode in episodes:
-        yield f"\n==== {_headline(episode)}"
-        for turn in episode.turns:
-            yield from _turn_lines(turn, prompts, colour, bound)
-
-
-def _headline(episode: LoggedEpisode) -> str:
-    first, last = episode.updates
-    line = (
-        f"{episode.name}  {episode.outcome}  {episode.length} turns  return {episode.ret:+.2f}  "
-        f"{episode.invalid} invalid  updates {first}-{last}  seed {episode.seed}"
-    )
-    return line + f"  {episode.missing} turns missing" * (episode.missing > 0)
-
-
-def _turn_lines(turn: dict, prompts: bool, colour: str, bound: float | None) -> Iterator[str]:
-    marks = ["valid" if turn["valid"] else "INVALID", f"reward {turn['reward']:+.2f}"]
-    for name, letter in zip(SCORES, ("A", "V", "KL"), strict=True):
-        known = [x for x in turn[name] if x is not None]
-        marks += [f"{letter} {sum(known) / len(known):+.3f}"] if known else []
-    marks += ["cut off at the response limit"] * turn["response_truncated"]
-    marks += ["prompt over the limit"] * turn["prompt_overflow"]
-    yield f"\n-- turn {turn['step']}  update {turn['update']}  " + "  ".join(marks)
-    if prompts:
-        yield from ("   | " + line for line in escape_hidden(turn["prompt"]).split("\n"))
-    shown = {part.label: _shown(turn, part, colour, bound) for part in parts_of(turn)}
-    if shown.keys() <= {"THINK", "ACTION"}:  # these begin with their names
-        yield "".join(shown.values())
-    else:
-        if bound is None and turn["valid"]:
-            shown.pop("CALL", "")  # the exchange has it in plain words
-        for label, text in shown.items():
-            yield f"   {label.lower()}:\n{text.strip()}"
-    if turn["fault"]:
-        yield "   " + escape_hidden(f"fault: {turn['fault']}")
-    elif not turn.get("reply"):
-        yield "   " + escape_hidden(f"-> {turn['action']}")
-    else:
-        yield from map(_message_line, exchange(turn))
-
-
-def _shown(turn: dict, part: Part, colour: str, bound: float | None) -> str:
-    """The text of a part, or without a bound its tokens in colours."""
-    if bound is None:
-        return escape_hidden(part.text)
-    pairs = zip(turn["tokens"], turn[colour], strict=True)
-    pieces = [_painted(escape_hidden(piece), x, bound) for piece, x in pairs]
-    return "".join(pieces[part.first : part.end])
-
-
-def _message_line(message: Message) -> str:
-    before = {"call": "-> ", "result": f"<- {message.name}: ", "error": ""}
-    text = before.get(message.kind, f"{message.kind}: ") + message.text
-    return "   " + escape_hidden(text).replace("\n", "\n      ")
-
-
-def _painted(piece: str, x: float | None, bound: float) -> str:
-    level = min(int(5 * abs(x or 0) / bound + 0.5), 5)
-    if level == 0:
-        return piece
-    code = (ABOVE if x > 0 else BELOW)[level - 1]
-    start, end = f"\x1b[38;5;16;48;5;{code}m", "\x1b[0m"
-    return start + piece.replace("\n", f"{end}\n{start}") + end
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from ppo.run.board import open_board
 from ppo.run.console import Console
 from ppo.run.figures import batch_figures
 from ppo.run.files import append_records
-from ppo.run.turns import write_rows, write_turns
+from ppo.run.turns import write_open_episodes, write_rows, write_turns
 from storage.program import command
 from storage.ranks import ALONE, Ranks
 
@@ -84,9 +84,12 @@ class Logger:
 
     # ---- phases of the run ------------------------------------------------------------------
 
-    def warmup(self, metrics: dict[str, float], envs) -> None:
+    def warmup(self, metrics: dict[str, float], envs, rollouts) -> None:
+        """Record the critic's warm-up, and the turns of episodes that go on in the first update."""
         metrics["warmup/env_faults"] = self._faults(0, envs)
         self._record("warmup.jsonl", 0, metrics)
+        if self.leads:
+            write_open_episodes(self.run_dir, rollouts, self.tokenizer, self.args.log_envs)
         explained = shown(metrics, "warmup/explained_variance_held_out")
         self.say(
             f"critic warm-up: held-out explained variance {explained}  "

@@ -1,8 +1,8 @@
 """The dialogue log: every turn of the first few environments, one JSON object a line.
 
-`trajectories.jsonl` is what a researcher reads to see what the model says: the prompt's text, the
-response token by token with its log-prob, value, advantage and KL, what the environment did, and,
-where there are tools or users, the messages that were exchanged.
+`trajectories.jsonl` is what a researcher reads to see what the model says: what it saw, its prompt,
+the response token by token with its log-prob, value, advantage and KL, what the environment did,
+and, where there are tools or users, the messages that were exchanged.
 `python -m ppo.reports.viewer RUN` shows it.
 """
 
@@ -22,6 +22,21 @@ def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None
     write_rows(run / "trajectories.jsonl", update, rollouts, tokenizer, rows)
 
 
+def write_open_episodes(run: Path, rollouts, tokenizer, n_env: int) -> None:
+    """Append, as turns of update 0, those turns of the critic's warm-up whose episodes go on in the
+    first update. Without them the first episodes of the log would lack their beginnings.
+
+    rollouts: the warm-up's, with the advantages of its last round
+    """
+    rollouts.logps = rollouts.ref_logps = rollouts.engine_logps()  # the actor stood still: KL is 0
+    N, rows = rollouts.n_env, []
+    for n in range(min(n_env, N)):
+        mine = [row for row in rollouts.rows if row % N == n]
+        ends = [k for k, row in enumerate(mine, start=1) if rollouts.steps[row // N][n].done]
+        rows += mine[ends[-1] if ends else 0 :]
+    write_rows(run / "trajectories.jsonl", 0, rollouts, tokenizer, rows)
+
+
 def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) -> None:
     """Append the turns of `rows` to a file; row t * N + n is turn t of environment n."""
     places = [divmod(row, rollouts.n_env) for row in rows]
@@ -38,6 +53,7 @@ def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
         "episode": step.episode,
         "seed": step.seed,
         "step": step.number,
+        "observation": step.seen,
         "prompt": tokenizer.decode(response.prompt.ids),
         "response": response.text,
         "action_at": step.action_at,

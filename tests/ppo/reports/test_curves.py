@@ -8,8 +8,20 @@ import pytest
 from made_runs import EVALUATION, write_run
 from matplotlib.figure import Figure
 
-from ppo.reports.charts import CHARTS, _draw_chart, _draw_time, mean_and_spread
+from ppo.reports.charts import (
+    CHARTS,
+    DARK,
+    INK,
+    _draw_chart,
+    _draw_time,
+    colour_of,
+    draw_charts,
+    mean_and_spread,
+    sign_of,
+    svg_of,
+)
 from ppo.reports.curves import curves_page, main
+from ppo.reports.finals import final_numbers
 from ppo.reports.run_files import Run, group_runs, read_runs
 
 
@@ -77,6 +89,46 @@ def test_minutes_by_hand():
     _draw_time(figure, [run])
     bars = figure.axes[0].patches
     assert bars[-1].get_x() + bars[-1].get_width() == pytest.approx(10)  # 4 + 2 x 2 + 2 minutes
+
+
+def test_dots_of_many_runs_stand_where_they_belong_without_bars(tmp_path):
+    late = EVALUATION | {"update": 3}
+    paths = [write_run(tmp_path / f"r{k}", evals=[late], lr=k) for k in range(9)]
+    figure, groups = Figure(), group_runs(read_runs(paths, []))
+    assert _draw_chart(figure, CHARTS[0], groups)
+    dots = [bar.lines[0].get_xydata()[0].tolist() for bar in figure.axes[0].containers]
+    assert dots == [[24, 0.25]] * 9  # none is moved aside
+    assert not any(bar.has_yerr for bar in figure.axes[0].containers)
+    # the ninth group has the colour of the first, and a mark of its own
+    assert (colour_of(8), sign_of(8)) == (colour_of(0), "●") and sign_of(7) == "■"
+
+
+def test_final_numbers_by_hand(tmp_path):
+    # two seeds: success .5 and .7 after training -> mean .6, deviation (.01 + .01)^.5 = .141;
+    # the third run was never evaluated, and its training success is a gap after the first update
+    runs = [
+        write_run(tmp_path / "a", [update(0, 0.2), update(1, 0.4)], seed=1, lr=1e-4,
+                  evals=[EVALUATION, EVALUATION | {"update": 2, "eval/success": 0.5}]),
+        write_run(tmp_path / "b", [update(0, 0.6)], seed=2, lr=1e-4,
+                  evals=[EVALUATION | {"update": 1, "eval/success": 0.7}]),
+        write_run(tmp_path / "c", [update(0, 0.3), update(1, None)], evals=[], lr=2e-4),
+    ]  # fmt: skip
+    head, pair, alone = final_numbers(group_runs(read_runs(runs, [])))
+    texts = dict(zip(head[1:], pair[1:], strict=True))
+    assert pair[0].endswith("</b> lr 0.0001 (2 seeds)")
+    assert (texts["seeds"], texts["updates"]) == ("1 2", "1-2")
+    assert texts["success before"] == "0.250 [0.100, 0.500]"  # one of them has it
+    assert texts["after"] == "0.600 ± 0.141" and texts["training success"] == "0.500 ± 0.141"
+    texts = dict(zip(head[1:], alone[1:], strict=True))
+    assert (texts["success before"], texts["after"], texts["return after"]) == ("-", "-", "-")
+    assert texts["training success"] == "0.300" and texts["KL"] == "-"
+
+
+def test_a_picture_in_the_page_follows_a_dark_screen(tmp_path):
+    pictures = draw_charts(group_runs(read_runs([write_run(tmp_path / "run")], [])), svg_of)
+    text = pictures["success"].decode()
+    assert text.count(INK) == 1 and f"--ink:{INK};" in text  # in the variable alone
+    assert f"@media (prefers-color-scheme:dark){{svg{{--ink:{DARK[INK]};" in text
 
 
 # ---- what goes wrong -----------------------------------------------------------------------------
@@ -156,12 +208,12 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path):
     assert pictures == {"success", "time", *names.values()}
     seen = Links(html)
     assert not {"script", "link", "iframe", "object", "base"} & set(seen.tags)
-    assert all(re.match("data:image/png;base64,|color:#", link) for link in seen.links)
+    assert all(re.match(r"data:image/svg\+xml;base64,|color:#", link) for link in seen.links)
     assert "//" not in re.sub('base64,[^"]*', "", html) and "url(" not in html
     assert len([link for link in seen.links if link.startswith("data:")]) == len(pictures)
     assert "a/run</td><td>1</td><td>aaaaaaa-dirty</td><td>2 of 3</td>" in html
-    assert "<td>0.250 [0.100, 0.500]</td><td>0.250 [0.100, 0.500] (2 updates)</td>" in html
-    assert "<td>n_env</td><td>2</td><td>4</td>" in html
+    assert "<td>0.250 [0.100, 0.500]</td><td>0.250 [0.100, 0.500] (update 2)</td>" in html
+    assert "■</b> n_env 2</td><td>2</td></tr>" in html and "Learning curves: toy</h1>" in html
 
 
 @pytest.mark.parametrize("name", ['<img src=x onerror="a()">&', "$runs $\\frac$ {} %s", "_\udcff"])
@@ -171,11 +223,11 @@ def test_names_are_text_and_nothing_else(tmp_path, name):
     assert main([*map(str, paths), "--out", str(tmp_path / "out")]) == 0  # drawn as well
     seen = Links((tmp_path / "out" / "index.html").read_text())
     assert seen.tags.count("img") == 3 and "i" not in seen.tags  # success, return, time
-    assert all(link.startswith(("data:image/png", "color:#")) for link in seen.links)
+    assert all(link.startswith(("data:image/svg", "color:#")) for link in seen.links)
 
 
 def test_a_run_without_evaluations_has_dashes_in_the_table():
     run = Run("name", {"num_updates": 3}, 1, "-", 8, [], [], [])
     html = curves_page(group_runs([run]), {}, ["a < b"])
     assert "<td>0 of 3</td><td>-</td><td>-</td><td>0.0</td>" in html
-    assert "<li>a &lt; b</li>" in html and "what differs" not in html
+    assert "<li>a &lt; b</li>" in html and "settings that differ" not in html

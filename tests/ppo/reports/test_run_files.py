@@ -31,7 +31,7 @@ def test_runs_that_differ_in_their_seeds_only_are_one_group(tmp_path):
     assert [[run.name for run in group.runs] for group in groups] == [["a2", "a1"], ["b1"]]
     labels = [group.label for group in groups]
     # not given at all is another setting than any value
-    assert labels == ["toy, critic_layers -, seeds 1 2", "toy, critic_layers 0, seed 1"]
+    assert labels == ["critic_layers - (2 seeds)", "critic_layers 0"]
 
 
 def test_flags_that_only_older_runs_have_make_no_difference(tmp_path):
@@ -40,17 +40,26 @@ def test_flags_that_only_older_runs_have_make_no_difference(tmp_path):
     paths += [write_run(tmp_path / "other", report=False, **old | {"kl_horizon": 500})]
     groups = group_runs(read_runs(paths, []))
     assert [[run.name for run in group.runs] for group in groups] == [["new", "old"], ["other"]]
-    assert groups[1].label == "toy, kl_horizon 500, seed 1"
+    assert groups[1].label == "kl_horizon 500"
 
 
-def test_a_legend_names_the_first_differences_and_counts_the_rest(tmp_path):
+def test_labels_name_the_few_settings_that_tell_all_groups_apart(tmp_path):
+    # lr splits four runs into two, clip into three; e_len says no more than clip, lr the rest
+    settings = [(1, 1, 8), (1, 2, 8), (2, 2, 8), (1, 3, 16)]  # lr, clip, e_len
     paths = [
-        write_run(tmp_path / name, env_name=f"toy-{name}", lr=k, clip=k, w_iter=k, e_len=4 + k)
-        for k, name in enumerate("ab")
+        write_run(tmp_path / str(k), lr=lr, clip=clip, e_len=e_len, model=f"/models/{clip}")
+        for k, (lr, clip, e_len) in enumerate(settings)
     ]
     runs = read_runs(paths, [])
-    assert differing(runs) == ["env_name", "e_len", "lr", "clip", "w_iter"]
-    assert group_runs(runs)[1].label == "toy-b, e_len 5, lr 1, clip 1, 1 more, seed 1"
+    assert differing(runs) == ["e_len", "lr", "clip", "model"]
+    assert [group.label for group in group_runs(runs)] == [
+        "clip 1, lr 1", "clip 2, lr 1", "clip 2, lr 2", "clip 3, lr 1"]  # fmt: skip
+    one = write_run(tmp_path / "one", model="/models/one/")
+    other = write_run(tmp_path / "other", model="/models/other", env_name="toys")
+    assert [group.label for group in group_runs(read_runs([one, other], []))] == ["toy", "toys"]
+    three = [one, write_run(tmp_path / "two", model="/models/two")]
+    assert [g.label for g in group_runs(read_runs(three, []))] == ["model one", "model two"]
+    assert [g.label for g in group_runs(read_runs([one], []))] == ["toy"]
 
 
 def test_a_run_that_is_given_twice_counts_once(tmp_path):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_runs import write_run
 from PIL import Image
 
 from envs import make_env
@@ -37,7 +38,13 @@ SPUN = "abc\u202edcba\u2066 \u05e9\u05dc\u05d5\u05dd"  # an override, an isolate
 def turn(env=0, episode=0, step=1, update=0, reward=0.0, **changes) -> dict:
     """A record of two tokens, as ppo.run.turns writes it."""
     record = dict(update=update, env=env, turn=0, episode=episode, seed=10 * env + episode)
-    record |= dict(step=step, prompt="user: where?", response="THINK: a\nACTION: b", action_at=9)
+    record |= dict(
+        step=step,
+        observation="",
+        prompt="user: where?",
+        response="THINK: a\nACTION: b",
+        action_at=9,
+    )
     record |= dict(action="b", valid=True, reward=reward, terminated=False, truncated=False)
     record |= dict(success=False, fault="", response_truncated=False, prompt_overflow=False)
     record |= dict(tokens=["THINK: a\n", "ACTION: b"], logps=[-0.5, -1.0], values=[0.2, 0.4])
@@ -193,14 +200,14 @@ def test_control_characters_are_written_out():
     assert escape_hidden("kept:\n\tä 中 👩\u200d🔬") == "kept:\n\tä 中 👩\u200d🔬"
 
 
-def with_tools() -> list[dict]:
+def with_tools(long: str = "or so") -> list[dict]:
     """An episode with a call, a message that cannot be read, and an answer to a user."""
     call = dict(name="add", arguments=dict(a=1, b="two"))
     reply = dict(role="assistant", content="Now:", tool_calls=[dict(function=call)])
     tokens = ["<think>", "sum</think>\n", "Now: ", "<tool_call>...", "<end>"]
     scores = dict(logps=[-1.0] * 5, values=[0.2] * 5, advantages=[0.5] * 5, kl=[0.0] * 5)
     said = dict(tokens=tokens, response="".join(tokens[:-1]), action_at=24, action="[...]")
-    result = [dict(role="tool", content="3\nor so")]
+    result = [dict(role="tool", content=f"3\n{long}")]
     record = turn(step=1, **said, **scores, reply=reply, followed=result)
     error = [dict(role="user", content="Error: no JSON.")]
     bad = dict(response="<tool_call>", tokens=["<tool_call>", ""], action_at=0, valid=False)
@@ -216,7 +223,7 @@ def with_tools() -> list[dict]:
 def hostile() -> dict:
     text = MARKUP + ANSI + SPUN
     tokens = dict(response=text, action_at=len(text), tokens=[MARKUP, ANSI + SPUN])
-    return turn(prompt=text, action=text, fault=text, truncated=True, **tokens)
+    return turn(observation=text, prompt=text, action=text, fault=text, truncated=True, **tokens)
 
 
 def hostile_calls() -> dict:
@@ -387,7 +394,9 @@ const ids = () => listed.map(k => [data.episodes[k].env, data.episodes[k].number
 const shownAt = () => [data.episodes[opened].env, data.episodes[opened].number, at]
 const background = k => $('turns').querySelectorAll('.said span')[k].style.background
 ;(async () => {
-  const seen = {all: ids()}
+  const seen = {all: ids(), begun: shownAt(), about: $('about').textContent}
+  set('first', '9'); seen.none = [ids().length, $('none').hidden]
+  $('clear').click(); seen.cleared = ids().length
   set('outcome', 'failures'); seen.failures = ids(); set('outcome', '')
   $('invalid').click(); seen.invalid = ids(); $('invalid').click()
   set('order', 'longest'); seen.longest = ids(); set('order', 'time')
@@ -409,6 +418,9 @@ const background = k => $('turns').querySelectorAll('.said span')[k].style.backg
   const both = row => [row.children[0].textContent, row.children[1].textContent]
   const rows = card => [...card.querySelectorAll('.part')].map(both)
   seen.rows = [...cards()].map(rows)
+  const long = $('turns').querySelector('.long'), more = long.nextSibling
+  seen.long = [long.textContent.length, more.textContent]; more.click()
+  seen.whole = [long.className, more.textContent]
   seen.open = $('turns').querySelector('.thought').open
   press('r'); seen.folded = !$('turns').querySelector('.thought').open
   press('ArrowRight'); seen.reached = $('turns').querySelector('.thought').open
@@ -427,9 +439,10 @@ const background = k => $('turns').querySelectorAll('.said span')[k].style.backg
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_in_a_browser(tmp_path):
-    calls = [record | dict(env=3) for record in with_tools()]
+    calls = [record | dict(env=3) for record in with_tools("or so " * 300)]
     records = [*LOG, hostile() | dict(env=2), *calls, hostile_calls() | dict(env=4)]
-    text = dialogue_page(tmp_path, episodes_of(records), {})
+    run = write_run(tmp_path / "run", [{"turns": 8}], model="/models/tiny", advantages="rloo")
+    text = dialogue_page(run, episodes_of(records), {})
     (tmp_path / "page.html").write_text(text.replace("</html>", DRIVE + "</html>"))
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
@@ -439,6 +452,12 @@ def test_in_a_browser(tmp_path):
     assert report, browser.stderr[-3000:]
     seen = json.loads(html.unescape(report[1]))
     assert seen["all"] == [[0, 2], [0, 3], [0, 4], [1, 0], [1, 1], [2, 0], [3, 0], [4, 0]]
+    assert seen["begun"] == [0, 3, 0]  # the first whole episode: of 0, 2 turns are missing
+    assert seen["about"] == (
+        "environmenttoymodeltinyadvantagesrloobatch2 x 4 turnsseed1updates1 of 3"
+        "success0.250 (update 0)commitaaaaaaa-dirty"
+    )
+    assert seen["none"] == [0, False] and seen["cleared"] == 8
     assert seen["failures"] == [[0, 3], [1, 0], [1, 1], [2, 0], [4, 0]]
     assert seen["invalid"] == [[0, 2], [3, 0]]
     assert seen["longest"] == [
@@ -457,13 +476,16 @@ def test_in_a_browser(tmp_path):
     assert seen["rows"] == [
         [["REASONING", "2 tokens<think>sum</think>\n"], ["SAYS", "Now: "],
          ["CALL", "<tool_call>...<end>"], ["EXECUTED", 'add(a=1, b="two")'],
-         ["RESULT", "add\n3\nor so"]],
+         ["RESULT", f"add\n3\n{'or so ' * 300}show all of 1,806 characters"]],
         [["CALL", "<tool_call>"], ["ERROR", "Error: no JSON."]],
         [["SAYS", "3"], ["USER", "Thanks!"]],
     ]  # fmt: skip
+    assert seen["long"] == [1806, "show all of 1,806 characters"]
+    assert seen["whole"] == ["said result", "show less"]
     assert seen["open"] and seen["folded"] and seen["reached"]
     assert seen["heads"] == ["valid", "could not be read", "valid"]
     assert seen["coloured"] == ["rgb(var(--above) / 0.30)"] * 4  # by value: .2 of .4
-    assert [label for label, _ in seen["hostileRows"]][1:] == ["EXECUTED", "RESULT", MARKUP.upper()]
-    assert seen["hostileRows"][1][1].startswith(MARKUP + "(\n  " + MARKUP)
+    labels = [label for label, _ in seen["hostileRows"]]
+    assert labels == ["SEES", "SAYS", "EXECUTED", "RESULT", MARKUP.upper()]
+    assert seen["hostileRows"][2][1].startswith(MARKUP + "(\n  " + MARKUP)
     assert seen["elements"] == 0 and seen["pwned"] and seen["closed"] is None

@@ -80,11 +80,13 @@ def test_an_update_has_the_same_number_everywhere(boards, model_dir, tmp_path, c
     assert [step for step, _ in board["eval/success"]] == [0, 1, 2, 3]
     assert board == logged(run)
     turns = lines(run / "trajectories.jsonl")
+    # update 0 is the warm-up, whose only episode goes on in the first update
     assert [(turn["update"], turn["turn"]) for turn in turns if turn["env"] == 0] == [
-        (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]  # fmt: skip
+        (update, t) for update in range(4) for t in range(3)
+    ]
     assert viewer.main([str(run), "--env", "0"]) == 0
     assert re.findall(r"^-- turn \d  update (\d)", capsys.readouterr().out, re.M) == list(
-        "111222333"
+        "000111222333"
     )
     assert [number_of(path) for path in checkpoints(run)] == [1, 2, 3]  # the newest three
     assert (run / "model" / "update.txt").read_text() == "3\n"
@@ -122,10 +124,11 @@ def test_an_evaluation_of_a_killed_run_leaves_its_curves(boards, model_dir, tmp_
 
 def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, capsys):
     """The warm-up and the evaluation count theirs, too."""
-    args = SimpleNamespace(resume=None, eval_only=False, num_updates=9, log_envs=1)
+    args = SimpleNamespace(resume=None, eval_only=False, num_updates=9, log_envs=0)
     told = Logger(args, tmp_path, 0, None)
-    fault = dict(env=3, error="boom")
-    told.warmup({"time/total": 1.0}, SimpleNamespace(faults=[fault]))
+    fault, rollouts = dict(env=3, error="boom"), SimpleNamespace(n_env=0, rows=())
+    rollouts.engine_logps = lambda: None
+    told.warmup({"time/total": 1.0}, SimpleNamespace(faults=[fault]), rollouts)
     said = capsys.readouterr().out
     assert said == (
         "fault of environment 3: boom\ncritic warm-up: held-out explained variance -  (1 s)\n"
