@@ -18,6 +18,8 @@ from torch.testing import assert_close
 
 import main
 from arguments import TINY, get_args
+from envs.contract import Fault
+from envs.pool import faults
 from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import VecEnv
 from memory.window import WindowMemory
@@ -63,9 +65,10 @@ def render(messages):
     return FakePrompt([ord(c) for c in json.dumps(messages)])
 
 
-def collected(order: int, G: int = 3, N: int = 6, least: int = 4, env=Dice, batches: int = 3):
+def collected(order: int, G: int = 3, N: int = 6, least: int = 4, env=Dice, batches: int = 3,
+              pool=VecEnv):  # fmt: skip
     """Some batches of whole episodes, as (seed, number, response, observation) of each turn."""
-    envs = VecEnv(env, training_seeds(1, range(N), G), max_faults=1)
+    envs = pool(env, training_seeds(1, range(N), G), max_faults=1)
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
@@ -138,6 +141,33 @@ def test_faults_are_held_and_compared_with_nothing():
                 assert len(same) == step.number  # the turns of the episode that it cut
         assert not rollouts.limit_prompts  # no value is asked for
     assert faults
+
+
+class Outage(VecEnv):
+    """Environment 1 cannot begin its second episode for a while. fails: how often it fails"""
+
+    fails = 0
+
+    def _answered(self, i, answer):
+        if self.fails and (i, self.places[i].episode, self.places[i].seen) == (1, 1, None):
+            self.fails, answer = self.fails - 1, Fault("no connection")
+        super()._answered(i, answer)
+
+
+@pytest.mark.parametrize("fails", [3, 8])
+def test_a_group_stays_together_when_an_episode_of_one_cannot_begin(fails, monkeypatch):
+    monkeypatch.setattr(faults, "PAUSE", 0.0)
+    monkeypatch.setattr(Outage, "fails", fails)
+    begun = [[] for _ in range(3)]
+    for rollouts in collected(0, pool=Outage):
+        for n in range(3):
+            column = [turn[n] for turn in rollouts.steps if turn[n]]
+            begun[n] += [step.seed for step in column if step.number == 1]
+    assert begun[0] == begun[2] and len(begun[0]) > 3
+    # after eight tries another episode takes the place of this one, and the rest is as before
+    apart = [k for k in range(len(begun[0])) if begun[1][k] != begun[0][k]]
+    assert apart == ([1] if fails == 8 else [])
+    assert len(begun[1]) == len(set(begun[1])) == len(begun[0])
 
 
 def test_seeds_of_groups_are_those_of_their_first_episodes():

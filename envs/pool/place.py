@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from envs.actions import split
 from envs.contract import EnvError
+from envs.pool.seeds import GroupSeeds
 from envs.text_env import Observation, Said, Step
 
 ELSEWHERE = "its responses, played again, led elsewhere: it is not deterministic"
@@ -41,13 +42,21 @@ class Place:
         shared = iter(seeds) is seeds  # looking ahead would take the seed from the others
         self.ahead = iter(()) if shared else itertools.islice(seeds, episode + 1, None)
         self.seeds = itertools.islice(seeds, episode, None)
+        self.group = seeds if isinstance(seeds, GroupSeeds) else None
         self.failures, self.fault = 0, ""
         said = map(Said, responses, truncated or [False] * len(responses))
-        self.begin(episode, said, ended=None)
+        self._begin(episode, next(self.seeds, None), said, ended=None)
         self.shown = shown
 
-    def begin(self, episode: int, responses: Iterable[Said], ended: Step | EnvError | None) -> None:
-        self.seed, self.following = next(self.seeds, None), next(self.ahead, None)
+    def leave(self, ended: Step | EnvError) -> None:
+        """Go to the next episode. One of a group that could not begin has another in its place."""
+        if self.group and not self.responses:
+            self._begin(self.episode, self.group.instead(), [], ended)
+        else:
+            self._begin(self.episode + 1, next(self.seeds, None), [], ended)
+
+    def _begin(self, episode: int, seed: int | None, responses: Iterable[Said], ended) -> None:
+        self.seed, self.following = seed, next(self.ahead, None)
         self.episode, self.responses = episode, list(responses)
         self.taken = len(self.responses)
         self.seen, self.first, self.steps, self.observation = None, None, [], None

@@ -217,7 +217,7 @@ class VecEnv:
 
     def _next_episode(self, i: int, ended: Step | EnvError) -> None:
         place = self.places[i]
-        place.begin(place.episode + 1, [], ended)
+        place.leave(ended)
         if place.seed is not None:
             self._begin(i)
         elif isinstance(ended, EnvError):
