@@ -48,13 +48,13 @@ def make(name: str, length: int, thoughts: bool = True):
 
     class CheckedMemory(memory):
         def reset(self, observation) -> None:
-            self._template = observation.template
+            self._now = observation
             super().reset(observation)
 
         def update(self, step) -> None:
             if step.fault:  # it has shown nothing new: V of what it showed last stands for the rest
                 return
-            self._template = step.observation.template
+            self._now = step.observation
             super().update(_tidied(step, thoughts))
 
         def messages(self) -> Chat:
@@ -62,7 +62,9 @@ def make(name: str, length: int, thoughts: bool = True):
             if not (isinstance(messages, list) and messages and all(map(is_message, messages))):
                 line = f"{memory.__name__}.messages returned {messages!r:.80}; it must return dicts"
                 raise ValueError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
-            return Chat.of(messages, self._template)
+            chat = Chat.of(messages, self._now.template)
+            chat.sampling = self._now.sampling  # it says, too, whether the answer is a sample
+            return chat
 
     return CheckedMemory(length)
 

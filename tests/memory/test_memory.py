@@ -229,6 +229,26 @@ def test_own_class():
     assert memory.make(f"{__name__}:Forgetful", 3).length == 3
 
 
+class Brief(WindowMemory):
+    """Shows the current observation, as a plain list."""
+
+    def messages(self):
+        return [{"role": "user", "content": self.observation.text}]
+
+
+@pytest.mark.parametrize("name", ["Forgetful", "Brief"])
+def test_whatever_a_memory_shows_the_program_gets_the_sampling_that_it_asks_for(name):
+    # above all, an answer that is no sample must be known as such
+    remembered = memory.make(f"{__name__}:{name}", 3)
+    asked = {"temperature": 0.5, "untrained": {"top_p": 0.9}}
+    remembered.reset(replace(observation(0), sampling=asked))
+    assert remembered.messages().sampling == asked
+    remembered.update(replace(step(0), observation=replace(observation(1), sampling=asked)))
+    assert remembered.messages().sampling == asked
+    remembered.update(step(1))
+    assert remembered.messages().sampling == {}
+
+
 @pytest.mark.parametrize(
     ("name", "length", "message"),
     [
