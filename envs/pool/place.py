@@ -31,6 +31,7 @@ class Place:
     seen: number of them that the environment itself has seen; None if it must be reset first
     first, observation: the episode's first and last observation; steps: of the last replay or turn,
         whose last one is not complete while the program asks for what is no sample
+    latest: the last of them, which no replay that fails halfway takes away
     now: the last observation of this game or replay; owed: reward paid before the first turn
     ended: Step that ended the last episode, held back until this one has begun; the error of an
         episode without a turn, or that `resume` could not bring back, raised if no other can begin
@@ -60,7 +61,7 @@ class Place:
         self.episode, self.responses = episode, list(responses)
         self.taken = len(self.responses)
         self.seen, self.first, self.steps, self.observation = None, None, [], None
-        self.now, self.owed = None, 0.0
+        self.now, self.owed, self.latest = None, 0.0, None
         self.ended, self.shown = ended, ""
 
     @property
@@ -94,6 +95,8 @@ class Place:
             self.observation, self.shown = now, ""
         elif self.seen > self.taken:  # a new turn; before, while seen < taken, it is a replay
             self.taken, self.steps, self.observation = self.seen, self.steps[-1:], now
+        if self.seen == self.taken:
+            self.latest = self.steps[-1] if self.steps else None
         return ""
 
     def _add(self, step: Step) -> bool:
@@ -114,8 +117,8 @@ class Place:
     def cut(self, fault: str) -> Step | None:
         """The Step of a turn in which the environment failed: it does nothing but end. None: it
         failed in a call before the first turn"""
-        if self.steps and not self.steps[-1].complete:
-            return replace(self.steps[-1], truncated=True, fault=fault)
+        if self.latest and not self.latest.complete:
+            return replace(self.latest, truncated=True, fault=fault)
         if not self.observation.trained:
             return None
         response = self.responses[-1]

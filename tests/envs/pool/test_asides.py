@@ -144,3 +144,38 @@ def test_a_state_goes_on_behind_a_turn_with_calls(pool):
     [(first, steps)] = again.resume(vec_env.state_dict())
     assert first.text == "call 0" and steps == [step]
     assert play(again)[0].reward == 4.0
+
+
+class Elsewhere(Script):
+    """Fails in its second call when it is played again. folder: tells that it was played"""
+
+    def __init__(self, folder, *scripts: str):
+        super().__init__(*scripts)
+        self.played = folder / "played"
+
+    def step(self, response):
+        if self.k == 1 and self.played.exists():
+            raise KeyError("lost")
+        return super().step(response)
+
+
+@pytest.mark.parametrize(("script", "number"), [("ttut", 2), ("tuut", 1), ("tut", 1)])
+def test_a_turn_with_calls_is_cut_where_it_cannot_be_played_again(pool, script, number, tmp_path):
+    vec_env = pool(partial(Elsewhere, tmp_path, script, "t"), [[1, 2]], workers=1)
+    vec_env.reset()
+    calls = script.rindex("u")  # is under way when the worker dies
+    for k in range(calls):
+        vec_env.send(0, f"a{k}")
+        came = vec_env.poll()[0][1]
+    assert type(came) is Aside
+    (tmp_path / "played").touch()
+    [worker] = vec_env.home.workers
+    worker.process.kill()
+    worker.process.join()
+    assert vec_env.poll(wait=False) == []
+    vec_env.send(0, "a")
+    [(_, cut)] = vec_env.poll()
+    assert isinstance(cut, Step) and cut.truncated and "lost" in cut.fault
+    # the turn that waits for its end, with what it was paid: all calls but the one under way
+    assert (cut.response, cut.number) == (f"a{number - 1}", number)
+    assert cut.reward == sum(2.0**k for k in range(number - 1, calls))
