@@ -48,8 +48,9 @@ class Panel:
     def insert(self, n: int, step) -> None:
         self.record.insert(n, step)
         self.valid.append(step.valid)
-        if self.transcript is not None:
+        if self.transcript is not None and self.responses[n]:  # else no turn came to be
             self.turns.append((self.share.start + n, self.responses[n], step))
+        self.responses[n] = None
         self.over[n] = step.done and step.first is None
 
     def cuts(self, step) -> bool:

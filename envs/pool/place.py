@@ -40,8 +40,8 @@ class Place:
 
     def __init__(self, seeds: Iterable[int], episode: int, responses: list[str], shown: str = "",
                  truncated: Sequence[bool] = ()):  # fmt: skip
-        shared = iter(seeds) is seeds  # looking ahead would take the seed from the others
-        self.ahead = iter(()) if shared else itertools.islice(seeds, episode + 1, None)
+        self.shared = iter(seeds) is seeds  # looking ahead would take the seed from the others
+        self.ahead = iter(()) if self.shared else itertools.islice(seeds, episode + 1, None)
         self.seeds = itertools.islice(seeds, episode, None)
         self.group = seeds if isinstance(seeds, GroupSeeds) else None
         self.failures, self.fault = 0, ""
@@ -116,10 +116,10 @@ class Place:
 
     def cut(self, fault: str) -> Step | None:
         """The Step of a turn in which the environment failed: it does nothing but end. None: it
-        failed in a call before the first turn"""
+        failed in a call before the first turn, which only a panel counts"""
         if self.latest and not self.latest.complete:
             return replace(self.latest, truncated=True, fault=fault)
-        if not self.observation.trained:
+        if not (self.observation.trained or self.shared):
             return None
         response = self.responses[-1]
         said = dict(response=response, said=response, action="", action_at=split(response))

@@ -4,12 +4,16 @@ from functools import partial
 
 import gymnasium
 import pytest
+from conftest import FakePrompt
 from gymnasium.spaces import Text
 
 from envs.contract import EnvError
 from envs.pool import faults
 from envs.pool.seeds import training_seeds
 from envs.text_env import Aside, Step
+from ppo.engines.contract import Response
+from ppo.evaluation import Panel
+from ppo.reports.zero_shot import Transcript
 
 TEXT = Text(1000)
 
@@ -99,6 +103,26 @@ def test_an_episode_without_a_turn_is_a_fault_and_the_next_one_takes_its_place(p
     vec_env, _ = two_episodes(pool, "t", "u")
     with pytest.raises(EnvError, match="ended without a turn that is trained"):
         play(vec_env)  # and no seed is left for another one
+
+
+def test_a_panel_counts_an_episode_without_a_turn_as_a_failure(pool):
+    vec_env = pool(partial(Script, "uu", "t", "u"), [iter([1, 2, 3])], proven=True)
+    vec_env.reset()
+    aside, lost, won, last = play(vec_env)
+    assert type(aside) is Aside
+    assert [(step.seed, step.success, step.reward) for step in (lost, won, last)] == [
+        (1, False, 0.0), (2, True, 1.0), (3, False, 0.0)]  # fmt: skip
+    assert lost.truncated and lost.first.text == "call 0" and last.first is None
+    assert lost.fault == last.fault.replace("seed 3, step 1", "seed 1, step 2")
+    panel = Panel(1, transcript=Transcript())
+    said = Response(FakePrompt([1]), [1], [0.0], "a", ["a"], False)
+    for step in (lost, won, last):
+        if step is won:
+            panel.act(0, said)
+        panel.insert(0, step)
+    panel.join()
+    assert (panel.summary()["eval/success"], panel.summary()["eval/episodes"]) == (1 / 3, 3)
+    assert panel.transcript.episodes == 1 and panel.full is False and not panel.wants(0)
 
 
 def test_episodes_without_turns_end_a_run_in_which_nothing_else_happens(pool, monkeypatch):
