@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ppo.errors import RunError
 from ppo.run.board import open_board
+from ppo.run.card import refresh_card
 from ppo.run.console import Console
 from ppo.run.figures import batch_figures
 from ppo.run.files import append_records
@@ -131,6 +132,8 @@ class Logger:
             + f"{faults} faults of environments, " * (faults > 0)
             + f"{summary['time/eval']:.0f} s)"
         )
+        if self.leads:
+            refresh_card(self.run_dir)
         self.console.forget_time()
 
     def check_finite(self, update: int, rollouts, agent) -> None:
