@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 from functools import partial
@@ -160,30 +161,54 @@ def test_warmup_jsonl(run):
 
 def test_trajectories_jsonl(run):
     turns = lines(run / "trajectories.jsonl")
-    # two environments, two updates of two turns, which are counted in their batch
+    # two environments; the warm-up and two updates of two turns, which are counted in their batch
     where = [(turn["update"], turn["env"], turn["turn"]) for turn in turns]
-    assert where == [(1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1),
-                     (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 1)]  # fmt: skip
+    assert where == [(update, n, t) for update in range(3) for n in range(2) for t in range(2)]
     for turn in turns:
         lengths = {len(turn[name]) for name in ("tokens", "logps", "values", "advantages", "kl")}
         assert len(lengths) == 1 and 1 <= lengths.pop() <= 8
         assert turn["prompt"].startswith("system: You are shown one colour")
-        assert turn["prompt"].endswith("assistant: ") and "The colour is" in turn["prompt"]
+        assert turn["prompt"].endswith("assistant: ")
+        assert turn["observation"].startswith("The colour is")
+        assert f"Current Observation:\n{turn['observation']}\n\n" in turn["prompt"]
         assert (turn["action"], turn["valid"], turn["reward"]) == ("pass", False, -0.1)
         assert turn["response_truncated"] == (turn["tokens"][-1] != "<end>")
     # the warm-up had turns 1 and 2 of each episode, update 1 has 3 and 4: the last one terminates
-    assert [turn["terminated"] for turn in turns[:4]] == [False, True, False, True]
-    assert [(turn["episode"], turn["step"]) for turn in turns[:6]] == [
-        (0, 3), (0, 4), (0, 3), (0, 4), (1, 1), (1, 2)]  # fmt: skip
+    assert [turn["terminated"] for turn in turns[:8]] == [False] * 5 + [True, False, True]
+    assert [(turn["episode"], turn["step"]) for turn in turns[:10]] == [
+        (0, 1), (0, 2), (0, 1), (0, 2), (0, 3), (0, 4), (0, 3), (0, 4), (1, 1), (1, 2)]  # fmt: skip
+    for turn in turns[:4]:  # the actor of the warm-up is the reference
+        assert set(turn["kl"]) == {0.0} and all(logp < 0 for logp in turn["logps"])
     seed = json.loads((run / "args.json").read_text())["args"]["seed"]
     for turn in turns:
         seeds = itertools.islice(EpisodeSeeds(seed, turn["env"]), turn["episode"], None)
         assert turn["seed"] == next(seeds)
         assert turn["fault"] == "" and 0 <= turn["action_at"] <= len(turn["response"])
     # memory length 1: an episode's first prompt shows no history, its second one turn
-    assert "\nuser: Observation:" not in turns[4]["prompt"]
-    assert turns[5]["prompt"].count("\nuser: Observation:") == 1
-    assert f"{turns[4]['response'].strip()}\nACTION: pass\nuser: Current" in turns[5]["prompt"]
+    assert "\nuser: Observation:" not in turns[8]["prompt"]
+    assert turns[9]["prompt"].count("\nuser: Observation:") == 1
+    assert f"{turns[8]['response'].strip()}\nACTION: pass\nuser: Current" in turns[9]["prompt"]
+
+
+def test_the_glossary_explains_every_metric_that_a_run_writes(run):
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    explained = set(re.findall(r"^\| `([\w/]+)` \|", page, re.M))
+    written = {name for file in ("metrics", "eval", "warmup")
+               for record in lines(run / f"{file}.jsonl") for name in record}  # fmt: skip
+    assert written - explained == {"eval/right"}  # the toy's own, which stands there as rollout/...
+    # vLLM alone has the first; in a warm-up of two turns no episode ends; and other environments'
+    others = {"rollout/achievements", "rollout/wasted_guesses", "rollout/parse_failures"}
+    assert explained - written - others - {"rollout/ended_by_invalid_move"} == {
+        "engine/push_gap", "warmup/explained_variance_trained",
+        "warmup/explained_variance_held_out"}  # fmt: skip
+
+
+def test_the_quickstart_explains_every_column(program):
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    columns = set(re.findall(r"^\| `([\w-]+)` \|", page, re.M))
+    line = next(line for line in program[1].splitlines() if line.startswith("update    1/2"))
+    words = set(re.findall(r"[a-z]+", line.removeprefix("update    1/2")))
+    assert words == columns
 
 
 def test_tensorboard_has_the_same_numbers(run):
