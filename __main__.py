@@ -22,6 +22,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "view": ("ppo.reports.viewer:main", [], "show what the model of a run said"),
     "reproduce": ("ppo.paper.reproduce:main", [], "make a table or a figure of the paper"),
     "fit": ("main:program", ["--dry-run-memory"], "estimate whether a run fits into memory"),
+    "push": ("ppo.reports.push:main", [], "push a run's model to the Hugging Face hub"),
     "serve": ("ppo.engines.serve:main", [], "serve a run's model to agents"),
 }
 

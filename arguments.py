@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
@@ -215,6 +216,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--eval-episodes", type=int, default=256, help="episodes of an evaluation")
     group("--eval-only", action="store_true", help="evaluate, report what the model says, stop")
     group("--dry-run-memory", action="store_true", help="estimate bytes per rank and stop")
+    group("--track", choices=["none", "wandb"], default="none",
+          help="where the figures go besides TensorBoard")  # fmt: skip
     group("--log-envs", type=int, default=2, help="environments in trajectories.jsonl")
     try:
         typed = sys.argv[1:] if argv is None else argv
@@ -318,6 +321,8 @@ def check(args: argparse.Namespace) -> None:
     if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
     check_data(args.env_name, args.data)
+    if args.track == "wandb" and find_spec("wandb") is None:
+        raise ValueError("--track wandb needs the package wandb: pip install wandb")
     turns = args.turns_per_update or args.n_env * args.e_len
     batch = f"n_env x e_len = {args.n_env} x {args.e_len} = {turns} turns"
     batch = f"--turns-per-update {turns}" if args.turns_per_update else batch

@@ -28,8 +28,9 @@ from ppo.reports.zero_shot import Transcript, write_check
 from ppo.run.checkpoint import Checkpoints
 from ppo.run.directory import claimed_run_dir, start_run_dir
 from ppo.run.exit import exit_code
-from ppo.run.logger import Logger, Timer
+from ppo.run.logger import Logger
 from ppo.run.stop import Stop
+from ppo.run.timer import Timer
 from ppo.warmup import make_warm_up
 from storage.rollout import make_storage
 

@@ -7,6 +7,7 @@ pip install -e .[ranks]     also DeepSpeed and accelerate's launcher, for --zero
 pip install -e .[lora]      also peft, for --lora-rank
 pip install -e .[agents]    also LangGraph and OpenAI's SDK, for the programs in examples/
 pip install -e .[report]    also matplotlib, for the learning curves of ppo.reports.curves
+pip install -e .[wandb]     also Weights & Biases, for --track wandb
 pip install -e .[test]      also what `make test` needs
 pip install -e .[textarena] also a library of environments; the others are reasoning-gym (gsm8k
                             without --data needs it, too), gem, textworld and scienceworld
@@ -55,6 +56,7 @@ setup(
         "ranks": ["deepspeed>=0.19.8", "accelerate>=1.10"],
         "lora": ["peft>=0.18"],
         "agents": ["langgraph>=1.2", "langchain-openai>=1.7", "openai>=3.50"],
+        "wandb": ["wandb>=0.31"],
         "report": ["matplotlib>=3.9"],
         "textarena": ["textarena==0.7.4"],
         "reasoning-gym": ["reasoning-gym==0.1.25"],

@@ -260,3 +260,13 @@ def test_help_shows_the_defaults_of_what_is_typed(capsys):
         get_args(["--env-name", "babyai-goto", "--model", "org/name", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert end.value.code == 0 and "number of PPO updates (default: 300)" in shown
+
+
+def test_other_programs_import_nothing_heavy_before_they_parse():
+    modules = "ppo.reports.viewer, ppo.reports.curves, ppo.reports.evaluations, ppo.reports.push"
+    code = f"import sys, {modules}, ppo.paper.reproduce, ppo.engines.serve; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    heavy = {"torch", "transformers", "matplotlib", "huggingface_hub", "wandb"}
+    assert not heavy & set(done.stdout.split())

@@ -83,9 +83,9 @@ def test_it_says_what_it_does(program):
     run, said = program
     begins = [
         "loading libraries ...", "loading ", "starting the engine transformers ...", "toy, ",
-        "  advantages dual-gae       n_env 4                   e_len 2", 
-        "  defaults of the embedded "
-        "models: the model is narrower than 512 (hidden size: 32)", "critic warm-up on 8 turns ...",
+        "  advantages dual-gae       n_env 4                   e_len 2",
+        "  defaults of the embedded models: the model is narrower than 512 (hidden size: 32)",
+        "critic warm-up on 8 turns ...",
         "critic warm-up: held-out explained variance ", "evaluation on 4 episodes ...",
         "eval after 0 updates", "update    1/2", "update    2/2", "evaluation on 4 episodes ...",
         "eval after 2 updates", "trained model: ",

@@ -14,15 +14,12 @@ from argparse import Namespace
 from pathlib import Path
 from queue import Empty
 
-import torch
-
 from envs.completions import Refused, completion, heard
 from envs.endpoint import Call, Endpoint, Session
 from envs.text_env import Said
 from memory.chat import Renderer
 from memory.messages import Chat
 from ppo.engines.contract import Engine, make_engine
-from ppo.model.actor_critic import make_models
 from storage.program import Parser
 
 SLOTS = 32  # responses that are sampled at the same time
@@ -76,6 +73,10 @@ def open_endpoint(port: int, session: Session) -> Endpoint:
 
 def make_policy(args: Namespace) -> tuple[Engine, Renderer]:
     """Load the model, and return an engine that has its weights. ValueError: it cannot be loaded"""
+    import torch  # here, so that a mistake and --help do not wait for it
+
+    from ppo.model.actor_critic import make_models
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
     actor_critic, _, tokenizer, ends = make_models(args, device)
     engine = make_engine(args, tokenizer, ends, SLOTS, actor_critic.dtype)

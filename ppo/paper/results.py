@@ -8,7 +8,6 @@ import math
 import statistics
 from pathlib import Path
 
-from ppo.evaluation import wilson_interval
 from ppo.paper.tables import PaperRow, PaperTable
 from ppo.reports.charts import draw_charts
 from ppo.reports.evaluations import cell_text, markdown_table, with_score
@@ -111,6 +110,8 @@ def measured(measure: str, evals: list[dict]) -> str:
     if measure == "return":
         error = math.sqrt(sum(e["eval/return_stderr"] ** 2 for e in evals)) / len(evals)
         return f"{mean:.2f} +- {error:.2f}"
+    from ppo.evaluation import wilson_interval  # here, for it imports torch, and --help is quick
+
     counts = [round(e["eval/episodes"]) for e in evals]
     wins = sum(round(v * count) for v, count in zip(values, counts, strict=True))
     names = ("eval/success", "eval/success_low", "eval/success_high")

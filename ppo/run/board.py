@@ -3,9 +3,13 @@
 import atexit
 import threading
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+OUTCOMES = ("eval/success", "eval/return", "rollout/success")  # columns of the page HPARAMS
 
 
 def open_board(run: Path, purge: int | None) -> SummaryWriter:
@@ -18,6 +22,21 @@ def open_board(run: Path, purge: int | None) -> SummaryWriter:
     atexit.register(close_board, board)
     threading.excepthook = without_boards(threading.excepthook)
     return board
+
+
+def show_settings(board: SummaryWriter, settings: dict) -> None:
+    """Show the arguments of a run on TensorBoard's pages HPARAMS and TEXT."""
+    plain = {name: _plain(value) for name, value in sorted(settings.items())}
+    # `add_hparams` would open a second folder of events, which would look like a second run
+    for summary in hparams(plain, dict.fromkeys(OUTCOMES, 0.0)):
+        board.file_writer.add_summary(summary)
+    rows = "".join(f"| {name} | {value} |\n" for name, value in plain.items())
+    board.add_text("settings", f"| setting | value |\n|---|---|\n{rows}", 0)
+
+
+def _plain(value) -> bool | int | float | str:
+    is_number = isinstance(value, bool | int) or isinstance(value, float) and isfinite(value)
+    return value if is_number else str(value)
 
 
 def close_board(board: SummaryWriter) -> None:

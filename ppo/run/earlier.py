@@ -47,7 +47,7 @@ def saved_args(run: Path) -> dict:
 
 # Of a resumed run: flags that may change freely, and flags that not even --override changes.
 FREE = "run_dir resume override eval_only env_workers env_threads env_timeout".split()
-FREE += ["dry_run_memory"]
+FREE += ["dry_run_memory", "track"]
 FIXED = "env_name n_env model critic_layers no_critic group_size memory memory_length".split()
 
 

@@ -7,30 +7,22 @@ episodes have ended, say) is None: null in the JSON, and absent from TensorBoard
 
 import json
 import math
-import time
-from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from ppo.errors import RunError
-from ppo.run.board import open_board
+from ppo.run.board import open_board, show_settings
+from ppo.run.card import refresh_card
 from ppo.run.console import Console
 from ppo.run.figures import batch_figures
 from ppo.run.files import append_records
+from ppo.run.track import make_tracker
 from ppo.run.turns import write_open_episodes, write_rows, write_turns
 from storage.program import command
 from storage.ranks import ALONE, Ranks
 
 # File -> which of its metrics TensorBoard shows: those whose names begin so.
 BOARD = {"metrics.jsonl": "", "warmup.jsonl": "warmup/", "eval.jsonl": "eval/"}
-PHASES = {  # name of a time -> what a terminal says meanwhile
-    "collect": "collecting turns",
-    "warmup": "training the critic",
-    "eval": "evaluating",
-    "score": "scoring",
-    "update": "updating",
-    "push": "pushing the weights",
-}
 MAX_SKIPPED_STEPS = 10  # optimizer steps without finite numbers that a run survives
 HEADER = (
     "advantages n_env e_len group_size num_updates minibatch ppo_epoch lr critic_lr critic_layers "
@@ -53,6 +45,9 @@ class Logger:
             self.board = open_board(run_dir, made if again else None)
             if again:
                 self._put_back(made)
+            elif not args.resume:
+                show_settings(self.board, vars(args))
+            self.tracker = make_tracker(args, run_dir)
         self.console = Console(args.num_updates, made, self.leads)
         self.say = self.console.say
 
@@ -131,6 +126,8 @@ class Logger:
             + f"{faults} faults of environments, " * (faults > 0)
             + f"{summary['time/eval']:.0f} s)"
         )
+        if self.leads:
+            refresh_card(self.run_dir)
         self.console.forget_time()
 
     def check_finite(self, update: int, rollouts, agent) -> None:
@@ -166,12 +163,17 @@ class Logger:
             return
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
         append_records(self.run_dir / file, update, [finite])
-        self._show(file, update, finite)
+        there = self._show(file, update, finite)
+        if self.tracker:
+            self.tracker.log(update, there)
 
-    def _show(self, file: str, update: int, metrics: dict) -> None:
-        for name, value in metrics.items():
-            if value is not None and name.startswith(BOARD[file]):
-                self.board.add_scalar(name, value, update)
+    def _show(self, file: str, update: int, metrics: dict) -> dict[str, float]:
+        """Add what exists to TensorBoard, and return it."""
+        begin = BOARD[file]
+        there = {k: v for k, v in metrics.items() if v is not None and k.startswith(begin)}
+        for name, value in there.items():
+            self.board.add_scalar(name, value, update)
+        return there
 
     def _put_back(self, made: int) -> None:
         """Show what the checkpoint knows of step `made`. TensorBoard had to forget this step, for
@@ -188,27 +190,3 @@ def shown(metrics: dict[str, float | None], name: str, form: str = ".2f") -> str
     """The text of a figure, "-" where it does not exist."""
     value = metrics.get(name)
     return "-" if value is None or math.isnan(value) else format(value, form)
-
-
-class Timer:
-    """`with timer("collect"): ...` adds to time/collect; `lap()` returns all times and restarts.
-
-    console: shows what is done now, and how far it is where a function tells
-    """
-
-    def __init__(self, console: Console):
-        self.started, self.times, self.console = time.perf_counter(), {}, console
-
-    @contextmanager
-    def __call__(self, name: str, progress: Callable[[], float] | None = None):
-        entered = time.perf_counter()
-        with self.console.watching(PHASES[name], progress):
-            yield
-        key = f"time/{name}"
-        self.times[key] = self.times.get(key, 0.0) + time.perf_counter() - entered
-
-    def lap(self) -> dict[str, float]:
-        now = time.perf_counter()
-        times = self.times | {"time/total": now - self.started}
-        self.started, self.times = now, {}
-        return times

@@ -124,7 +124,7 @@ def test_an_evaluation_of_a_killed_run_leaves_its_curves(boards, model_dir, tmp_
 
 def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, capsys):
     """The warm-up and the evaluation count theirs, too."""
-    args = SimpleNamespace(resume=None, eval_only=False, num_updates=9, log_envs=0)
+    args = SimpleNamespace(resume=None, eval_only=False, num_updates=9, log_envs=0, track="none")
     told = Logger(args, tmp_path, 0, None)
     fault, rollouts = dict(env=3, error="boom"), SimpleNamespace(n_env=0, rows=())
     rollouts.engine_logps = lambda: None
@@ -148,7 +148,7 @@ def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, cap
 def test_filled_lines_are_no_figures(tmp_path, boards):
     """A log that was lost may be filled with empty lines, after a torn one."""
     (tmp_path / "metrics.jsonl").write_text('{"update": 1, "a": 2.0, "b": null}\n{"upd\n\n\n')
-    args = SimpleNamespace(resume=tmp_path, eval_only=False, num_updates=9)
+    args = SimpleNamespace(resume=tmp_path, eval_only=False, num_updates=9, track="none")
     Logger(args, tmp_path, 1, None)
     boards.pop().close()
     assert shown(tmp_path) == {"a": [(1, 2.0)]}

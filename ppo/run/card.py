@@ -1,0 +1,114 @@
+"""The model card: model/README.md, in the form that the Hugging Face hub shows.
+
+It says what trained the model, how well it plays and how to load it. It is written with every
+model/, and again after an evaluation of this model. It holds no path of this machine and no time.
+"""
+
+import json
+from pathlib import Path
+
+from ppo.run.files import write_text
+from ppo.run.saved import model_update
+
+CARD = "README.md"
+PAPER = "https://openreview.net/forum?id=6CE5PLsZdW"
+SETTINGS = (
+    "env_name model seed advantages n_env e_len group_size minibatch ppo_epoch lr critic_lr "
+    "kl_coef gamma_step lam_step gamma_token lam_token lora_rank memory memory_length "
+    "prompt_limit response_limit temperature"
+).split()
+HEAD = "| updates | episodes | success | return | length |\n|---|---|---|---|---|\n"
+ROW = (
+    "| {update} | {eval/episodes} | {eval/success:.3f} [{eval/success_low:.3f}, "
+    "{eval/success_high:.3f}] | {eval/return:.3f} +- {eval/return_stderr:.3f} | "
+    "{eval/episode_len:.1f} |\n"
+)
+TEXT = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+{base}tags:
+- reinforcement-learning
+- ppo
+- agent
+- turnwise-ppo
+---
+
+# {model}, trained in {env} by PPO
+
+This language model acts in the text environment `{env}`. It was trained there for {update} updates
+with turnwise-ppo, which follows the paper [Context-lite Multi-turn RL for LLM Agents]({paper}).
+
+## Evaluation
+
+{evaluation}
+## How to load it
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("THIS")  # a directory, or a name on the hub
+tokenizer = AutoTokenizer.from_pretrained("THIS")
+```
+
+vLLM loads it as it is: `vllm serve THIS`. To play the evaluation again, with the prompts of the
+training:
+
+    turnwise evaluate --env-name {env} --model THIS {flags}
+
+The critic is not part of it.{adapter}
+
+## Settings
+
+| setting | value |
+|---|---|
+{settings}
+Versions: {versions}.
+"""
+PROMPTS = ("memory", "memory_length", "prompt_limit", "response_limit")  # what the model is used to
+
+
+def model_card(run: Path, update: int) -> str:
+    """Return the card of the model that `update` updates of a run have made."""
+    about = json.loads((run / "args.json").read_text(encoding="utf-8"))
+    args = about["args"]
+    local = Path(args["model"]).exists()  # its path says nothing to others
+    model = Path(args["model"]).name if local else args["model"]
+    shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
+    versions = (about.get("versions") or {}) | {"commit": about.get("git") or "unknown"}
+    return TEXT.format(
+        base="" if local else f"base_model: {model}\n",
+        model=model,
+        env=args["env_name"],
+        update=update,
+        paper=PAPER,
+        evaluation=evaluation_table(run, update),
+        flags=" ".join(f"--{name.replace('_', '-')} {args.get(name)}" for name in PROMPTS),
+        adapter=" The folder `adapter` holds the LoRA adapter." * bool(args.get("lora_rank")),
+        settings="".join(f"| {name} | {value} |\n" for name, value in shown.items()),
+        versions=", ".join(f"{name} {version}" for name, version in versions.items()),
+    )
+
+
+def evaluation_table(run: Path, update: int) -> str:
+    """Return a row for each evaluation up to `update`; the last of an update counts."""
+    path, rows = run / "eval.jsonl", {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        if line.startswith("{"):  # a line that was filled in is empty
+            record = json.loads(line)
+            if record["update"] <= update:
+                rows[record["update"]] = ROW.format_map(record)
+    if not rows:
+        return "None yet.\n"
+    said = "Success with its Wilson 95 % interval, return with its standard error"
+    return f"{HEAD}{''.join(rows.values())}\n{said}, episodes with fixed seeds.\n"
+
+
+def refresh_card(run: Path) -> None:
+    """Write the card of the model that a run has saved, if there is one, after an evaluation.
+
+    RunError: it cannot be written
+    """
+    update = model_update(run)
+    if update is not None:
+        write_text(run / "model" / CARD, model_card(run, update))

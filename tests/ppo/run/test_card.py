@@ -1,0 +1,62 @@
+"""The model card: what a run says of its model, without a word about this machine."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+import main
+from ppo.run.card import evaluation_table, model_card, refresh_card
+
+SMALL = """--env-name toy --n-env 2 --e-len 2 --minibatch 4 --num-updates 1 --w-epoch 0
+--response-limit 4 --prompt-limit 8192 --eval-episodes 2 --eval-interval 1 --engine transformers"""
+
+
+@pytest.fixture(scope="module")
+def run(model_dir, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "run"
+    assert main.program([*SMALL.split(), "--model", model_dir, "--run-dir", str(run)]) == 0
+    return run
+
+
+def test_every_model_has_a_card(run, model_dir):
+    card = (run / "model" / "README.md").read_text()
+    assert card == model_card(run, 1)
+    head, _, text = card.removeprefix("---\n").partition("\n---\n")
+    assert "library_name: transformers" in head and "base_model" not in head  # a directory here
+    evals = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+    rows = [row for row in text.splitlines() if row.startswith(("| 0 |", "| 1 |"))]
+    assert len(rows) == 2  # of the initial model, and of this one, which was evaluated later
+    for row, e in zip(rows, evals, strict=True):
+        assert f"| {e['update']} | 2 | {e['eval/success']:.3f} [" in row
+    assert "| e_len | 2 |" in text and "trained there for 1 updates" in text
+    assert "--env-name toy --model THIS --memory window --memory-length 1 --prompt-limit" in text
+    for place in (str(run), str(Path(model_dir).parent)):
+        assert place not in card
+    assert AutoModelForCausalLM.from_pretrained(run / "model").config.model_type == "qwen2"
+
+
+def test_a_card_names_the_base_of_its_model(run, tmp_path):
+    about = json.loads((run / "args.json").read_text())
+    about["args"] |= {"model": "org/base", "lora_rank": 8}
+    (tmp_path / "args.json").write_text(json.dumps(about))
+    card = model_card(tmp_path, 3)
+    assert "base_model: org/base\n" in card and "The folder `adapter` holds the LoRA" in card
+    assert "None yet." in card  # there is no eval.jsonl
+
+
+def test_a_card_counts_evaluations_up_to_its_model(tmp_path):
+    line = '{{"update": {}, "eval/episodes": 4, "eval/success": {}, "eval/success_low": 0.1, '
+    line += '"eval/success_high": 0.9, "eval/return": 0, "eval/return_stderr": 0, '
+    line += '"eval/episode_len": 3}}\n'
+    lines = [line.format(0, 0.25), "\n", line.format(2, 0.5), line.format(2, 0.75)]
+    (tmp_path / "eval.jsonl").write_text("".join([*lines, line.format(4, 1)]))
+    rows = evaluation_table(tmp_path, 2).splitlines()[2:4]
+    assert rows == ["| 0 | 4 | 0.250 [0.100, 0.900] | 0.000 +- 0.000 | 3.0 |",
+                    "| 2 | 4 | 0.750 [0.100, 0.900] | 0.000 +- 0.000 | 3.0 |"]  # fmt: skip
+
+
+def test_a_run_without_a_model_gets_no_card(tmp_path):
+    refresh_card(tmp_path)
+    assert not list(tmp_path.iterdir())
