@@ -82,7 +82,7 @@ def test_a_normal_run_on_a_gpu_warns_in_one_line(size, models, gpu, monkeypatch,
         assert "--lora-rank 16 (fits)" in said
     monkeypatch.setenv("RANK", "1")  # one rank tells it
     advice.warn_if_too_large(args)
-    args.model = "nowhere/at-all"
+    args.model = "./nowhere"
     monkeypatch.delenv("RANK")
     advice.warn_if_too_large(args)  # the run itself tells that there is no such model
     assert capsys.readouterr().out == ""
