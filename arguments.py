@@ -39,7 +39,7 @@ FAMILIES = {
     "crafter": dict(
         model="Qwen/Qwen2.5-7B-Instruct", n_env=128, e_len=16, num_updates=170, minibatch=1024,
         w_epoch=20, w_iter=20, value_clip=float("inf"), prompt_limit=4096,
-        env_workers=WORKERS,  # idle ones make the next worlds, a quarter of a second each
+        env_workers=WORKERS,  # idle ones make the next worlds
     ),
     "guess": dict(memory_length=8),  # the whole dialogue
     "tools": dict(memory_length=8, prompt_limit=4096),  # a user's class

@@ -6,15 +6,15 @@ game, except that one turn of sleep lasts until the player wakes. Death is `term
 of turns `truncated`. All words, the names of the actions included, are in `envs.crafter_text`.
 """
 
-from types import SimpleNamespace
+from functools import partial
 
 import crafter
 import numpy as np
-from crafter import worldgen
+from crafter import objects, worldgen
 from gymnasium.utils.seeding import np_random
 
 from envs import crafter_text
-from envs.crafter_noise import NoiseTable
+from envs.crafter_world import generate_world
 from envs.text_env import TextEnv
 
 AREA, VIEW = (64, 64), (9, 9)  # cells; the text leaves out VIEW's two rows for the inventory
@@ -36,7 +36,7 @@ class Crafter(TextEnv):
         self._long_term = ""
 
     def prepare(self, seed: int) -> None:
-        """Make the world of reset(seed=seed) in advance: that takes a quarter of a second."""
+        """Make the world of reset(seed=seed) in advance, outside the turns."""
         self.spare, self.prepared = self.spare or World(), None
         drawn = world_seed(np_random(seed)[0])
         self.spare.begin(drawn)
@@ -109,13 +109,13 @@ class World(crafter.Env):
     def begin(self, seed: int) -> None:
         """Start the first episode of crafter.Env(seed=seed)."""
         self._seed, self._episode = seed, 0
-        package = worldgen.opensimplex
-        # the same noise, ten times as fast
-        worldgen.opensimplex = SimpleNamespace(OpenSimplex=NoiseTable)
+        package = worldgen.generate_world
+        # the same worlds, several times as fast
+        worldgen.generate_world = partial(generate_world, objects=objects)
         try:
             self.reset()
         finally:
-            worldgen.opensimplex = package
+            worldgen.generate_world = package
 
     @property
     def player(self):

@@ -1,17 +1,14 @@
-"""OpenSimplex noise in three dimensions for many points at once, and a table of it for a world.
+"""OpenSimplex noise in three dimensions for many points at once, in any number of worlds.
 
-Crafter asks the package `opensimplex` for some 20,000 single values per world. In pure Python, that
-stalls a rollout for a second. `noise3` computes the same numbers for arrays, to the last bit,
-because it adds the same terms in the package's order. `NoiseTable` holds them for one world.
+Crafter asks the package `opensimplex` for some 27,000 single values per world. In pure Python, that
+stalls a rollout for a second. `Lattice` computes the same numbers for arrays, to the last bit,
+because each number comes from the package's own operations, in its order: a term has the same
+products and sums of doubles, and a point's terms are added from the first to the last.
 """
 
 import numpy as np
 import opensimplex
 from opensimplex.constants import GRADIENTS3, NORM_CONSTANT3, SQUISH_CONSTANT3, STRETCH_CONSTANT3
-
-# Where Crafter asks: (layer z, divisor of x and y). Tunnels stretch x and y differently.
-FIELDS = [(8, 3), (3, 15), (3, 5), (0, 15), (0, 5), (6, 7), (1, 8), (2, 6), (6, 5), (4, 9), (5, 7)]
-TUNNELS = 7, 3
 
 # Lattice points whose gradients add up to the noise inside a cell, in the package's order. Points
 # in the octahedron in the middle use all of MIDDLE. Points in the tetrahedra at (0,0,0) and (1,1,1)
@@ -22,44 +19,53 @@ LOWER_MORE = {1: "1-0 10-", 2: "-10 01-", 4: "-01 0-1", 3: "110 11-", 5: "101 1-
 UPPER_MORE = {6: "021 012", 5: "201 102", 3: "210 120", 1: "100 200", 2: "010 020", 4: "001 002"}
 
 
-class NoiseTable:
-    """Stands in for `opensimplex.OpenSimplex(seed)` while a world of size `area` is made."""
+class Lattice:
+    """What the noise of P points consists of whatever the seed: which gradients, how far, how much.
 
-    def __init__(self, seed: int, area: tuple[int, int] = (64, 64)):
-        self._package = opensimplex.OpenSimplex(seed)
-        points = _crafter_points(area)
-        values = noise3(self._package, points).tolist()
-        self._table = dict(zip(zip(*points.tolist(), strict=True), values, strict=True))
+    points: (3, P) floats
+    """
 
-    def noise3(self, x: float, y: float, z: float) -> float:
-        value = self._table.get((x, y, z))
-        return self._package.noise3(x, y, z) if value is None else value
+    def __init__(self, points: np.ndarray):
+        self.size = points.shape[1]
+        x, y, z = points
+        stretched = points + (x + y + z) * STRETCH_CONSTANT3
+        cells = np.floor(stretched)
+        offsets = points - (cells + (cells[0] + cells[1] + cells[2]) * SQUISH_CONSTANT3)
+        terms = [
+            _term(region, cells[:, region], offsets[:, region], vertex)
+            for region, vertices in _regions(*(stretched - cells))
+            for vertex in vertices.split()
+        ]
+        parts = [np.concatenate(part, axis=-1) for part in zip(*terms, strict=True)]
+        self._point, vertices, self._offset, self._weight = parts  # (M,) (M,) (3, M) (M,)
+        # Far fewer gradients are looked up than there are terms: neighbours share them.
+        vertices, which = np.unique(vertices, return_inverse=True)
+        self._vertices = np.stack([vertices, vertices >> 8, vertices >> 16]).astype(np.uint8)
+        self._which = which.astype(np.int32)  # (M,)
 
-
-def noise3(simplex: opensimplex.OpenSimplex, points: np.ndarray) -> np.ndarray:
-    """Return `simplex.noise3` of P points; `points` is (3, P) floats."""
-    x, y, z = points
-    stretched = points + (x + y + z) * STRETCH_CONSTANT3
-    cells = np.floor(stretched)
-    offsets = points - (cells + (cells[0] + cells[1] + cells[2]) * SQUISH_CONSTANT3)
-    values = np.zeros(points.shape[1])
-    for region, vertices in _regions(*(stretched - cells)):
-        cell, offset = cells[:, region].astype(np.int64), offsets[:, region]
-        values[region] = sum(_term(simplex, cell, offset, v) for v in vertices.split())
-    return values / NORM_CONSTANT3
+    def noise3(self, simplex: opensimplex.OpenSimplex) -> np.ndarray:
+        """Return `simplex.noise3` of the P points."""
+        perm = simplex._perm.astype(np.uint8)  # sums of bytes wrap as the package's `& 0xFF` does
+        x, y, z = self._vertices
+        first = simplex._perm_grad_index3[perm[perm[x] + y] + z]
+        gradients = GRADIENTS3[np.stack([first, first + 1, first + 2])].astype(float)
+        dx, dy, dz = gradients[:, self._which] * self._offset
+        terms = self._weight * (dx + dy + dz)
+        # bincount adds a point's terms one after the other, in their order.
+        return np.bincount(self._point, terms, self.size) / NORM_CONSTANT3
 
 
 def _regions(x, y, z):
     """Yield, for each region of the unit cube, which points lie in it, and its lattice points."""
     total = x + y + z
     lower, upper = total <= 1, total >= 2
-    yield ~lower & ~upper, MIDDLE
+    yield np.flatnonzero(~lower & ~upper), MIDDLE
     near = _nearest(x, y, z, 1 - total)
     for corners, more in LOWER_MORE.items():
-        yield lower & (near == corners), LOWER + more
+        yield np.flatnonzero(lower & (near == corners)), LOWER + more
     near = 7 - _nearest(-x, -y, -z, total - 3)  # seen from (1,1,1)
     for corners, more in UPPER_MORE.items():
-        yield upper & (near == corners), UPPER + more
+        yield np.flatnonzero(upper & (near == corners)), UPPER + more
 
 
 def _nearest(x, y, z, own):
@@ -70,29 +76,13 @@ def _nearest(x, y, z, own):
     return np.where((own > x) | (own > y), np.where(y > x, q, p), p | q)
 
 
-def _term(simplex, cell, offset, vertex):
-    """Return what a lattice point adds to the points in reach: (2 - d^2)^4 times gradient . d."""
+def _term(points, cells, offsets, vertex):
+    """Return which points a lattice point reaches; there, its three bytes, d, and (2 - d^2)^4."""
     vertex = np.array([-1 if digit == "-" else int(digit) for digit in vertex])[:, None]
-    offset = offset - vertex - vertex.sum() * SQUISH_CONSTANT3
-    dx, dy, dz = offset
-    reach = np.maximum(2 - dx * dx - dy * dy - dz * dz, 0)
-    near = np.flatnonzero(reach)
-    gradient = _gradients(simplex, *(cell[:, near] + vertex))
-    dx, dy, dz = gradient * offset[:, near]
-    term = np.zeros(len(reach))
-    term[near] = np.square(np.square(reach[near])) * (dx + dy + dz)
-    return term
-
-
-def _gradients(simplex, x, y, z):
-    perm, start = simplex._perm, simplex._perm_grad_index3
-    start = start[(perm[(perm[x & 255] + y) & 255] + z) & 255]
-    return GRADIENTS3[np.stack([start, start + 1, start + 2])]
-
-
-def _crafter_points(area):
-    x, y = np.indices(area).reshape(2, -1)
-    layers = [(x / size, y / size, z) for z, size in FIELDS]
-    z, size = TUNNELS
-    layers += [(2 * x / size, y / 5 / size, z), (x / 5 / size, 2 * y / size, z)]
-    return np.concatenate([np.stack(np.broadcast_arrays(*layer)) for layer in layers], 1)  # (3, P)
+    offsets = offsets - vertex - vertex.sum() * SQUISH_CONSTANT3
+    dx, dy, dz = offsets
+    reach = 2 - dx * dx - dy * dy - dz * dz
+    near = np.flatnonzero(reach > 0)
+    x, y, z = (cells[:, near].astype(np.int64) + vertex) & 0xFF
+    weight = np.square(np.square(reach[near]))
+    return points[near].astype(np.int32), x | y << 8 | z << 16, offsets[:, near], weight
