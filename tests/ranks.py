@@ -30,7 +30,7 @@ WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9)
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
 
 
-def train(stage: str, ranks: Ranks = ALONE, updates: int = 3):
+def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     """A warm-up and updates on fixed turns. Returns the parameters and the metrics."""
     lm = make_lm(std=0.1, tie="+untied" not in stage)
     rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage

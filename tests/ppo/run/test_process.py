@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import real_runs
 import torch
 from real_runs import load_checkpoint
 
@@ -84,7 +85,7 @@ def test_help_that_nobody_reads(tmp_path):
 
 
 # Where only ASCII can be printed, and files have no other encoding by default.
-ASCII = dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+ASCII = dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONPATH=str(ROOT))
 SPEAKING = """
 import gymnasium
 from gymnasium.spaces import Text
@@ -112,9 +113,10 @@ def test_every_program_works_where_only_ascii_can_be_shown(tmp_path, model_dir):
     ]  # fmt: skip
     said = {}
     for words in programs:
-        code, said[words], err = run(words, tmp_path, None, **ASCII)
-        assert code == 0 and "Traceback" not in err, (words, err)
-        assert said[words].isascii()
+        ended = real_runs.run(words.split(), tmp_path, at_start=ASCII.items(), **ASCII)
+        assert ended.returncode == 0 and "Traceback" not in ended.stderr, (words, ended.stderr)
+        assert ended.stdout.isascii()
+        said[words] = ended.stdout
     assert "Die T\\xfcr" in said[programs[3]]
 
 
