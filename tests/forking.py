@@ -54,7 +54,8 @@ def serve(control: socket.socket) -> dict:
 
 
 def become(command: list[str], folder: str, environment: dict[str, str], output: list[int]) -> None:
-    """Run `-m module words` or `script.py words` as `python` would."""
+    """Run `-m module words`, `-c code words` or `script.py words` as `python` would. `-u` may come
+    before them."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -65,22 +66,25 @@ def become(command: list[str], folder: str, environment: dict[str, str], output:
     for number, descriptor in enumerate(output, 1):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdout, sys.stderr = unbuffered(sys.stdout), unbuffered(sys.stderr)
-    module = command[0] == "-m"
-    name, *words = command[1:] if module else command
-    sys.argv = [name, *words]
-    sys.path[0] = folder if module else str(Path(name).resolve().parent)
+    buffered = command[0] != "-u"
+    command = command if buffered else command[1:]
+    sys.stdout, sys.stderr = stream(sys.stdout, buffered), stream(sys.stderr, False)
+    how, *words = command
+    sys.argv = words if how == "-m" else ["-c", *words[1:]] if how == "-c" else command
+    sys.path[0] = folder if how in ("-m", "-c") else str(Path(how).resolve().parent)
     sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    if module:
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    if how == "-m":
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    elif how == "-c":
+        exec(words[0], {"__name__": "__main__"})
     else:
-        runpy.run_path(name, run_name="__main__")
+        runpy.run_path(how, run_name="__main__")
 
 
-def unbuffered(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """A stream as `python -u` makes it, for what the descriptor is now."""
-    raw = open(stream.fileno(), "wb", buffering=0, closefd=False)
-    return io.TextIOWrapper(raw, stream.encoding, stream.errors, write_through=True)
+def stream(was: io.TextIOWrapper, buffered: bool) -> io.TextIOWrapper:
+    """A standard stream for what its descriptor is now."""
+    raw = open(was.fileno(), "wb", buffering=-1 if buffered else 0, closefd=False)
+    return io.TextIOWrapper(raw, was.encoding, was.errors, write_through=not buffered)
 
 
 if __name__ == "__main__":

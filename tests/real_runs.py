@@ -127,7 +127,9 @@ def places(ranks: int) -> list[dict[str, str]]:
 
 def launch(folder: Path, *words: str, ranks: int = 0) -> Forked:
     """main.py in `folder`; what it says is read from `stdout`."""
-    return Forked([ROOT / "main.py", *words], folder, ranks=ranks, TURNS=str(folder / "turns"))
+    return Forked(
+        ["-u", ROOT / "main.py", *words], folder, ranks=ranks, TURNS=str(folder / "turns")
+    )
 
 
 def run(command, folder: Path = ROOT, **options) -> subprocess.CompletedProcess:
