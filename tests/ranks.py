@@ -40,7 +40,7 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     reference = AdaptersOff(actor_critic) if rank else Reference(lm, 1.0)
     agent = Agent(
         actor_critic, lr=1e-3, critic_lr=2e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
-        entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=2, minibatch=5,
+        entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=1, minibatch=5,
         generator=torch.Generator().manual_seed(0), ranks=ranks,
         make_stepper=make_stepper(int(stage[0]), offload=stage.endswith("+offload")),
     )  # fmt: skip
