@@ -16,7 +16,7 @@ train: $(VENV)/ready
 test: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(RUN) -m pytest -q -n 2 --dist loadfile tests $(ARGS)
+	$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(ARGS)
 
 bench: $(VENV)/ready
 	$(RUN) -m benchmarks.run $(ARGS)

@@ -20,6 +20,14 @@ from storage.rollout import RolloutStorage  # noqa: E402
 
 torch.set_num_threads(1)
 EOS = 0
+LONGEST = "distributed checkpoint vllm stop main agent_runs reproduce episodes seat".split()
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """The files that take longest come first, so that in the end no process waits for another.
+    (xdist needs --no-loadscope-reorder for that.)"""
+    place = {f"test_{name}": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
 
 
 @dataclass

@@ -30,7 +30,7 @@ WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9)
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
 
 
-def train(stage: str, ranks: Ranks = ALONE, updates: int = 3):
+def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     """A warm-up and updates on fixed turns. Returns the parameters and the metrics."""
     lm = make_lm(std=0.1, tie="+untied" not in stage)
     rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage
@@ -40,7 +40,7 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 3):
     reference = AdaptersOff(actor_critic) if rank else Reference(lm, 1.0)
     agent = Agent(
         actor_critic, lr=1e-3, critic_lr=2e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
-        entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=2, minibatch=5,
+        entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=1, minibatch=5,
         generator=torch.Generator().manual_seed(0), ranks=ranks,
         make_stepper=make_stepper(int(stage[0]), offload=stage.endswith("+offload")),
     )  # fmt: skip

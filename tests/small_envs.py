@@ -83,6 +83,13 @@ class Flaky(Dice):
         return super().step("raise" if self.steps == 1 and self.seed % 3 == 0 else response)
 
 
+class SlowestFirst(Dice):
+    """In an episode of a small seed its turns wait for a file."""
+
+    def step(self, response):
+        return super().step("wait" if self.seed < 10 else "go on")
+
+
 class Picky(Dice):
     """Cannot begin the episode of one seed."""
 

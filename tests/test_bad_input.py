@@ -16,6 +16,7 @@ from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
+import real_runs
 import torch
 from bad_envs import STRANGE
 from safetensors.torch import load_file, save_file
@@ -421,11 +422,14 @@ PROCESSES = [
 def test_the_program_itself(flags, code, said, here):
     shutil.copytree("m", "torn")
     os.truncate("torn/model.safetensors", 1000)
-    process = subprocess.run(
-        [sys.executable, ROOT / "main.py", *SMALL.split(), *flags.split()],
-        env=os.environ | dict(OMP_NUM_THREADS="1", PYTHONIOENCODING="ascii"),
-        capture_output=True, text=True,
-    )  # fmt: skip
+    command = [ROOT / "main.py", *SMALL.split(), *flags.split()]
+    if code:
+        process = real_runs.run(command, here)
+    else:
+        process = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True,
+            env=os.environ | dict(OMP_NUM_THREADS="1", PYTHONIOENCODING="ascii"),
+        )  # fmt: skip
     assert process.returncode == code, process.stderr
     assert process.stderr.count("\n") == (1 if code else 0), process.stderr  # nor a progress bar
     assert said in (process.stderr if code else process.stdout.splitlines()[-1])

@@ -1,18 +1,15 @@
 """Batches of whole episodes: who begins when, what is held, and that missing turns do not count."""
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import FakePrompt, FakeStep, fill_storage, make_lm
-from real_runs import CLOCK
+from real_runs import CLOCK, run
 from small_envs import Dice, Flaky
 from torch.testing import assert_close
 
@@ -353,11 +350,7 @@ def test_two_ranks_play_and_learn_what_one_process_does(tmp_path):
     flags = "rloo --env-name toy --num-updates 2"
     one = train(tmp_path / "one", flags)
     words = [*SMALL.split(), "--advantages", *flags.split(), "--run-dir", str(tmp_path / "two")]
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "main.py"]
-    process = subprocess.run(
-        [sys.executable, *command, *words], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    process = run(["main.py", *words], ranks=2)
     assert process.returncode == 0, process.stderr[-3000:]
     for file in ("metrics.jsonl", "eval.jsonl"):
         ours, theirs = lines(tmp_path / "two" / file), lines(one / file)

@@ -1,17 +1,14 @@
 """A user's own environment, memory, estimator and engine, as files in the working directory."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from real_runs import launch, start
 
 import main
 from arguments import TINY
 
-ROOT = Path(__file__).resolve().parents[1]
 SMALL = f"""--model {TINY} --n-env 2 --e-len 2 --minibatch 4 --num-updates 1 --w-epoch 1 --w-iter 1
 --response-limit 4 --eval-episodes 2 --eval-interval 0 --run-dir run"""
 OWN = """
@@ -57,17 +54,15 @@ class Loud(TransformersEngine):
 """
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_file_beside_the_user_is_found(tmp_path, workers):
+@pytest.mark.parametrize(("workers", "begin"), [(0, launch), (1, start)])
+def test_a_file_beside_the_user_is_found(workers, begin, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     flags = "--env-name own:Door-v0 --memory own:Forgetful --advantages own:plain_returns"
     flags += f" --engine own:Loud --gamma-step 0.5 --env-workers {workers}"
-    run = subprocess.run(
-        [sys.executable, ROOT / "main.py", *SMALL.split(), *flags.split()],
-        cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert "engine Loud" in run.stdout and (tmp_path / "engine.txt").read_text() == "x" * 8
+    process = begin(tmp_path, *SMALL.split(), *flags.split())
+    said = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, said
+    assert "engine Loud" in said and (tmp_path / "engine.txt").read_text() == "x" * 8
     (metrics,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     assert metrics["ppo/advantage_std"] == 0 and metrics["ppo/policy_loss"] == 0
 

@@ -1,13 +1,13 @@
 """The example agents with their real libraries, on the loopback address, without a model."""
 
 import json
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 from own_files import work_in, write
+from real_runs import Forked, run
 from transformers import AutoTokenizer
 
 from arguments import MODELS
@@ -102,8 +102,8 @@ def test_the_same_file_runs_against_a_server(name, run_of_calculator):
     needed = {"langgraph_agent": "langgraph", "openai_agent": "openai"}
     pytest.importorskip(needed[name])
     pytest.importorskip("httpx")
-    words = [sys.executable, "-m", f"examples.{name}", "--base-url", run_of_calculator]
-    said = subprocess.run([*words, "--episodes", "2"], cwd=ROOT, capture_output=True, text=True)
+    words = ["-m", f"examples.{name}", "--base-url", run_of_calculator, "--episodes", "2"]
+    said = run(words)
     assert said.returncode == 0, said.stderr
     assert said.stdout.endswith("of 2 answers are right\n")
 
@@ -111,15 +111,16 @@ def test_the_same_file_runs_against_a_server(name, run_of_calculator):
 @pytest.fixture(scope="module")
 def run_of_calculator(tmp_path_factory):
     """The address at which a run with the embedded model of the calculator is served."""
+    pytest.importorskip("httpx")
     from arguments import get_args
 
-    run = tmp_path_factory.mktemp("run")
+    folder = tmp_path_factory.mktemp("run")
     flags = f"--env-name tools-calculator --engine transformers --model {MODEL}"
     args = vars(get_args(flags.split()))
     args = {key: value for key, value in args.items() if not isinstance(value, Path)}
-    (run / "args.json").write_text(json.dumps({"args": args}))
-    words = [sys.executable, "-m", "ppo.engines.serve", str(run), "--initial", "--port", "0"]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    (folder / "args.json").write_text(json.dumps({"args": args}))
+    words = ["-m", "ppo.engines.serve", folder, "--initial", "--port", "0"]
+    process = Forked(words, ROOT)
     yield process.stdout.readline().split()[-1]
-    process.terminate()
+    process.send_signal(signal.SIGTERM)
     process.communicate()

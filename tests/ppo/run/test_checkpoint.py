@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from real_runs import CLOCK, contents, launch, load_checkpoint, wait_for
+from real_runs import CLOCK, contents, launch, load_checkpoint, start, wait_for
 from transformers import AutoModelForCausalLM
 
 import main
@@ -96,7 +96,9 @@ def copied(toy_run, tmp_path):
 FLAGS = [
     *("toy --kl-target 0.1", "toy --memory full --lr-schedule linear", "toy --env-workers 2"),
     "toy --use-proper-time-limits --critic-layers 0",
-    *(f"{name} --num-updates 2" for name in ("babyai-goto", "baba-goto_win", "crafter")),
+    "babyai-goto --num-updates 2",
+    "baba-goto_win --num-updates 2",
+    "crafter --num-updates 2 --prompt-limit 1024",  # its texts are long, and shortened then
     f"tools-calculator --num-updates 2 --response-limit 40 --model {TINY}-calculator",
     f"dialogue-guess --num-updates 2 --model {TINY}-guess",
 ]
@@ -435,11 +437,11 @@ def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
 # ---- signals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_says_how_to_go_on(number, model_dir, toy_run, tmp_path):
+@pytest.mark.parametrize(("number", "begin"), [(signal.SIGTERM, launch), (signal.SIGINT, start)])
+def test_a_signal_saves_and_says_how_to_go_on(number, begin, model_dir, toy_run, tmp_path):
     run = tmp_path / "run"
     flags = [*SMALL.split(), "--env-name", "toy", "--model", model_dir, "--run-dir", str(run)]
-    process = launch(ROOT, *flags)
+    process = begin(ROOT, *flags)
     wait_for(process, "update    1/4")
     process.send_signal(number)
     said = process.stdout.read()
@@ -491,7 +493,7 @@ def try_to_resume(run: Path, first: int, said: Path) -> None:
 
 
 def test_kill_at_random_moments(model_dir, tmp_path):
-    """Twenty kills; after each the newest checkpoint is at most an update old, and the run that
+    """Twelve kills; after each the newest checkpoint is at most an update old, and the run that
     was killed again and again is the run that never was. All the while a second process tries to
     resume the run. It gets one line each time, as long as the first one lives."""
     context = multiprocessing.get_context("forkserver")
@@ -499,7 +501,7 @@ def test_kill_at_random_moments(model_dir, tmp_path):
     run, rng, finished, pids = tmp_path / "run", random.Random(0), 0, set()
     said = tmp_path / "said"
 
-    def start():
+    def both():
         first = context.Process(target=train_quietly, args=(run, model_dir))
         first.start()
         second = context.Process(target=try_to_resume, args=(run, first.pid, said))
@@ -516,10 +518,10 @@ def test_kill_at_random_moments(model_dir, tmp_path):
 
     context.Process(target=os.getpid).start()  # its server imports meanwhile what all need
     train(tmp_path / "whole", model_dir, "--env-name toy --save-interval 1")
-    for _ in range(20):
+    for _ in range(12):
         if finished == 4:  # begin again, that all phases meet a kill
             shutil.rmtree(run)
-        processes = start()
+        processes = both()
         time.sleep(rng.uniform(0.1, 2.5))
         end(*processes)
         metrics = run / "metrics.jsonl"
@@ -528,7 +530,7 @@ def test_kill_at_random_moments(model_dir, tmp_path):
         finished = int(saved[-1].name[-6:]) if saved else 0
         assert len(saved) == len(checkpoints(run))
         assert logged <= finished + 1
-    first, second = start()
+    first, second = both()
     first.join()
     assert first.exitcode == 0
     end(first, second)
@@ -537,5 +539,5 @@ def test_kill_at_random_moments(model_dir, tmp_path):
     refused = [line for line in said.read_text().splitlines() if line != early]
     in_use = f"main.py: error: {run} is in use by process"
     expected = {f"{in_use} {pid} on {os.uname().nodename}" for pid in pids}
-    assert len(refused) >= 20
+    assert len(refused) >= 12
     assert {line.partition(" since 20")[0] for line in refused} <= expected

@@ -4,8 +4,7 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from real_runs import contents, load_checkpoint
+from real_runs import Forked, contents, load_checkpoint
 
 import main
 from ppo.errors import RunError
@@ -62,15 +61,12 @@ from storage.ranks import ALONE
 args = SimpleNamespace(env_name="toy", seed=7, resume=None, run_dir=None)
 with claimed_run_dir(args, ALONE) as run:
     print(run.resolve(), flush=True)
-    sys.stdin.read()
+    time.sleep(600)
 """
 
 
-def claimer(folder: Path, code: str = CLAIM) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", code], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+def claimer(folder: Path, code: str = CLAIM) -> Forked:
+    return Forked(["-c", code], folder, PYTHONPATH=str(ROOT))
 
 
 def test_runs_that_begin_in_the_same_second_get_directories_of_their_own(tmp_path, monkeypatch):
@@ -110,7 +106,7 @@ def test_a_second_process_is_told_who_has_the_run(resume, tmp_path):
     (run / "args.json").touch()
     with pytest.raises(ValueError, match=said), claimed_run_dir(args, ALONE):
         pass
-    first.kill()  # SIGKILL: the lock file stays, the lock does not
+    first.send_signal(signal.SIGKILL)  # SIGKILL: the lock file stays, the lock does not
     first.wait()
     assert (run / "lock").exists()
     with claimed_run_dir(options(run_dir=run, resume=run), ALONE) as claimed:
@@ -128,7 +124,7 @@ def test_a_child_process_does_not_keep_the_lock(tmp_path):
     code = CLAIM.replace("    print(", fork + "    print(")
     first = claimer(tmp_path, code)
     run = Path(first.stdout.readline().strip())
-    first.kill()
+    first.send_signal(signal.SIGKILL)
     first.wait()
     with claimed_run_dir(options(run_dir=run), ALONE):
         pass
@@ -386,10 +382,8 @@ def test_a_log_that_could_not_be_written_is_as_it_was(tmp_path):
         "append(Path(sys.argv[1]), 'x' * 100)"
     )  # fmt: skip
     log.write_text("first\n")
-    process = subprocess.run(
-        [sys.executable, "-c", code, log], cwd=ROOT, capture_output=True, text=True
-    )
-    assert f"RunError: cannot write {log}: File too large; what was saved" in process.stderr
+    said = Forked(["-c", code, log], ROOT).communicate()[0]
+    assert f"RunError: cannot write {log}: File too large; what was saved" in said
     assert log.read_text() == "first\n"
 
 
@@ -412,9 +406,5 @@ except OSError as error:
 
 @pytest.mark.parametrize("steps", [1, 100])
 def test_tensorboard_adds_no_traceback_to_a_full_disk(steps, tmp_path):
-    process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", BOARD, tmp_path, str(steps)], cwd=ROOT,
-        capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert process.stderr == ""
-    assert process.stdout == ("File too large\n" if steps > 1 else "")
+    said = Forked(["-c", BOARD, tmp_path, steps], ROOT).communicate()[0]
+    assert said == ("File too large\n" if steps > 1 else "")

@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
+import real_runs
 import torch
-from real_runs import load_checkpoint
+from real_runs import Forked, load_checkpoint
 
 import main
 from arguments import TINY
@@ -52,24 +54,19 @@ def test_an_interrupt_that_the_shell_ignores_stays_ignored():
 # ---- readers that leave, and plain locales ------------------------------------------------------
 
 
-def run(words: str, folder: Path, lines: int | None, **variables: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a program. lines: the reader leaves after so many"""
-    # A shell that was started by nohup ignores SIGHUP, and what it starts does, too.
-    obey = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    command, env = [sys.executable, *words.split()], {"PYTHONPATH": str(ROOT)} | variables
-    started = launch(command, cwd=folder, env=env, preexec_fn=obey)
-    if lines is not None:
-        out = b"".join(started.stdout.readline() for _ in range(lines))
+def run(words: str, folder: Path, lines: int) -> tuple[int, str]:
+    """Exit code and errors of a program whose reader leaves after so many lines."""
+    with TemporaryFile("w+") as errors:
+        started = Forked(words.split(), folder, errors=errors, PYTHONPATH=str(ROOT))
+        for _ in range(lines):
+            started.stdout.readline()
         started.stdout.close()
-    else:
-        out = started.stdout.read()
-    err = started.stderr.read()
-    return started.wait(timeout=120), out.decode(), err.decode()
+        return started.wait(), (errors.seek(0), errors.read())[1]
 
 
 def test_a_run_whose_output_nobody_reads_is_saved_and_ends(tmp_path, model_dir):
     flags = f"{' '.join(TOY)} --model {model_dir} --num-updates 99999 --run-dir run"
-    code, _, err = run(f"{MAIN[1]} {flags}", tmp_path, lines=1)
+    code, err = run(f"{MAIN[1]} {flags}", tmp_path, lines=1)
     assert code == 128 + signal.SIGHUP
     assert err == "\nSIGHUP: the run is saved and ends; Ctrl-C ends it at once\n"
     # The reader may have left before the first update.
@@ -79,12 +76,13 @@ def test_a_run_whose_output_nobody_reads_is_saved_and_ends(tmp_path, model_dir):
 
 
 def test_help_that_nobody_reads(tmp_path):
-    code, _, err = run(f"{MAIN[1]} --help", tmp_path, lines=0)
-    assert (code, err) == (0, "")
+    started = launch([*MAIN, "--help"], cwd=tmp_path)
+    started.stdout.close()
+    assert (started.stderr.read(), started.wait(timeout=120)) == (b"", 0)
 
 
 # Where only ASCII can be printed, and files have no other encoding by default.
-ASCII = dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+ASCII = dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONPATH=str(ROOT))
 SPEAKING = """
 import gymnasium
 from gymnasium.spaces import Text
@@ -112,9 +110,10 @@ def test_every_program_works_where_only_ascii_can_be_shown(tmp_path, model_dir):
     ]  # fmt: skip
     said = {}
     for words in programs:
-        code, said[words], err = run(words, tmp_path, None, **ASCII)
-        assert code == 0 and "Traceback" not in err, (words, err)
-        assert said[words].isascii()
+        ended = real_runs.run(words.split(), tmp_path, at_start=ASCII.items(), **ASCII)
+        assert ended.returncode == 0 and "Traceback" not in ended.stderr, (words, ended.stderr)
+        assert ended.stdout.isascii()
+        said[words] = ended.stdout
     assert "Die T\\xfcr" in said[programs[3]]
 
 
@@ -122,7 +121,7 @@ def test_every_program_works_where_only_ascii_can_be_shown(tmp_path, model_dir):
     "words", ["-m ppo.paper.reproduce table3 --dry-run", "-m models.make --help"]
 )
 def test_other_programs_end_without_a_word_where_nobody_reads(words, tmp_path):
-    code, _, err = run(words, tmp_path, lines=0)
+    code, err = run(words, tmp_path, lines=0)
     assert code == -signal.SIGPIPE and err == ""
 
 
