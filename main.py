@@ -122,7 +122,7 @@ def main(args) -> int:
                 break
             engine.sleep()
             with timer("score"), reference.awake():
-                rollouts.score(actor_critic, reference, agent.shuffled(rollouts.rows))
+                rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
                 rollouts.penalise_kl(kl)
                 rollouts.compute_returns(estimator)
             with timer("update"):

@@ -148,7 +148,7 @@ def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
     rollouts = make_storage(args, ranks)
     collect(envs, memories, engine, render, rollouts, args.seed, Stop())
     agent = make_agent(args, actor_critic, ranks)
-    rollouts.score(actor_critic, reference, agent.shuffled(rollouts.rows))
+    rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
     rollouts.compute_returns(make_estimator(args))
     return agent, rollouts
 

@@ -106,7 +106,7 @@ class Agent:
         sums, tokens, norms, first_ratio = {}, 0, [], None
         for epoch in range(self.ppo_epoch):
             # The first epoch takes the minibatches along which the turns were scored.
-            for rows in self.shuffled(rollouts.rows) if epoch else rollouts.first_epoch:
+            for rows in self.shuffled(rollouts.chains()) if epoch else rollouts.first_epoch:
                 totals, ratio = self._minibatch(rollouts, advantages, rows)
                 # At first the policy is pi_old: a ratio other than 1 betrays a fault in scoring.
                 first_ratio = ratio if first_ratio is None else first_ratio
@@ -122,6 +122,7 @@ class Agent:
             "ppo/advantage_std": rollouts.advantages[mask].std().item(),
             "ppo/skipped_steps": self.skipped_steps,
             "ppo/lr": self.optimizer.param_groups[0]["lr"],
+            "ppo/merged": rollouts.merged(rollouts.first_epoch),
         }
 
     def fit_critic(self, rollouts, rows: list[int]) -> float:
@@ -130,7 +131,7 @@ class Agent:
         Actor parameters have no gradient here, so AdamW leaves them as they are, to the bit.
         """
         total, count = 0.0, 0.0
-        for chosen in self.shuffled(rows):
+        for chosen in self.shuffled(rollouts.chains(rows)):
             masks = rollouts.response_mask.flatten(0, 1)[chosen]  # (B, T): row t * N + n is a turn
             denominator = first_token_weights(masks, self.first_token_weight).sum()
             summed = torch.zeros_like(denominator)
@@ -187,13 +188,26 @@ class Agent:
         returns = rollouts.take(rollouts.returns, rows, mask)
         return weights * value_loss(values, old, returns, self.value_clip)
 
-    def shuffled(self, rows: Sequence[int]) -> list[list[int]]:
-        """The minibatches of an epoch: `rows` in mixed order, in chunks of about `minibatch`."""
-        # Neighbouring turns of an episode are alike: together they would pull in one direction.
-        order = torch.randperm(len(rows), generator=self.generator)
+    def shuffled(self, chains: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The minibatches of an epoch: the turns of mixed chains, in chunks of about `minibatch`.
+        A chain that a chunk cuts in two computes its beginning in both."""
+        rows = torch.tensor(self.mixed(chains))
         # Equal chunks: of a few turns that are left over, the last step would be as long as others.
-        chunks = order.tensor_split(max(1, round(len(rows) / self.minibatch)))
-        return [[rows[place] for place in chunk.tolist()] for chunk in chunks]
+        chunks = rows.tensor_split(max(1, round(len(rows) / self.minibatch)))
+        return [chunk.tolist() for chunk in chunks]
+
+    def mixed(self, chains: Sequence[Sequence[int]]) -> list[int]:
+        """Return all turns, the chains in random order."""
+        # Neighbouring turns of an episode are alike: together they would pull in one direction. So
+        # turns are mixed one by one, unless they share a row of the model.
+        order = torch.randperm(len(chains), generator=self.generator)
+        rows = [row for place in order.tolist() for row in chains[place]]
+        if len(rows) == len(chains):
+            return rows
+        # Early turns of long chains would often come early. From a random place on, as on a ring,
+        # every turn is at every place with the same probability.
+        start = int(torch.randint(len(rows), (), generator=self.generator))
+        return rows[start:] + rows[:start]
 
     def _step(self, rows: list[int], loss: float) -> list[float]:
         """Clip and step; returns the actor's and the critic's norm. A loss or gradient of `rows`
