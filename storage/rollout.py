@@ -114,6 +114,11 @@ class RolloutStorage:
     def act(self, n: int, response) -> None:
         """Keep the response that environment n is about to act on."""
         self.acting[n] = response
+        self.episodes.before[self.ranks.share(self.n_env)[n]] = response.prompt.ids + response.ids
+
+    def before(self, n: int) -> list[int]:
+        """The ids of the last prompt of environment n and of its response; [] at first."""
+        return self.episodes.before[self.ranks.share(self.n_env)[n]]
 
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered, which completes its turn."""
@@ -155,6 +160,8 @@ class RolloutStorage:
         for row in self.rows:
             t, n = divmod(row, self.n_env)
             self.episodes.insert(n, self.steps[t][n])
+        for n, turns in enumerate(taken):  # other ranks' turns, too: a checkpoint holds all
+            self.episodes.before[n] = turns[-1][0].prompt.ids + turns[-1][0].ids
         self._find_chains()
 
     def _find_chains(self) -> None:

@@ -27,6 +27,7 @@ class FakePrompt:
     ids: list[int]
     overflow: bool = False
     shortened: bool = False
+    reencoded: bool = False
     opened: str = ""
     temperature: float | None = None
     max_tokens: int | None = None
