@@ -51,7 +51,8 @@ class Renderer:
     """Makes messages into a Prompt of at most `prompt_limit` tokens.
 
     A prompt whose text begins with the last prompt and its response begins with their ids, too: the
-    history stays as it was sampled. Its text, encoded anew, may be other tokens.
+    history stays as it was sampled. Its text, encoded anew, may be other tokens. Only the token
+    that ended the response is encoded with what follows, as the template wants it.
 
     ValueError: there is no chat template; when it is called: what must stay is too long
     """
@@ -66,6 +67,7 @@ class Renderer:
     def __call__(self, messages: list[dict], before: Sequence[int] = (), whole=False) -> Prompt:
         """before: ids of the last prompt and its response, if there are any
         whole: refuse what does not fit, instead of leaving something out"""
+        before = before[:-1]
         chat, said = Chat.of(messages), self.tokenizer.decode(before) if before else ""
         prompt_of = partial(self._prompt, template=chat.template, before=before, said=said)
         turns = len(chat.turns)

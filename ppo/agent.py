@@ -152,9 +152,8 @@ class Agent:
         n_tokens, n_weights = masks.sum(), first_token_weights(masks, self.first_token_weight).sum()
         sums, log_ratios = n_weights.new_zeros(len(FIGURES)), [n_weights.new_zeros(1)]
         for batch, mask in rollouts.batches(rows):
-            scores = self.stepper.model(
-                batch.ids, batch.response_mask, batch.temperature, self.entropy_coef > 0
-            )
+            turns = batch.ids, batch.response_mask, batch.temperature, batch.tokens
+            scores = self.stepper.model(*turns, self.entropy_coef > 0)
             old_logps = rollouts.take(rollouts.logps, batch.rows, mask)
             gains = rollouts.take(advantages, batch.rows, mask)  # (R,), like all that follow
             policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip, self.ratio_cap)

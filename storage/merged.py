@@ -11,6 +11,10 @@ of a token depends on the tokens before it and on nothing else, and before each 
 row holds the same tokens as the response's own row. So this one row, with a span of the response
 mask for each turn, gives log-probs, values and gradients of all turns, for O(T) tokens.
 
+The last token of a response may be another one in the next prompt, because nothing of its own turn
+comes after it: what ends a turn is sampled as one token, and templates may write it as another. So
+micro-batches hold the sampled tokens beside the ids of their rows.
+
 Turns that share a row are called a chain. A chain ends where a prompt does not continue the last
 one: at the end of an episode, or where the memory dropped or rewrote something. What is computed
 per turn (advantages, denominators, minibatches of so many turns) knows nothing of chains.
@@ -30,7 +34,8 @@ def number_chains(prompts: list, responses: list, n_env: int) -> list[int]:
     for row in range(n_env, len(prompts)):
         before, said = prompts[row - n_env], responses[row - n_env]
         at, end = len(before), len(before) + len(said)
-        if said and prompts[row][at:end] == said and prompts[row][:at] == before:
+        extends = prompts[row][at : end - 1] == said[:-1] and prompts[row][:at] == before
+        if said and end <= len(prompts[row]) and extends:
             chain_of[row] = chain_of[row - n_env]
     return chain_of
 

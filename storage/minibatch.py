@@ -22,6 +22,7 @@ class MicroBatch:
     ids: Tensor  # (B, L) prompt, response, padding
     response_mask: Tensor  # (B, L) True on response tokens of all turns of a row
     temperature: Tensor | None = None  # (R,) of each response token; None: the run's
+    tokens: Tensor | None = None  # (R,) the response tokens; None: those of ids
 
 
 def micro_batches(
@@ -68,4 +69,5 @@ def _pad(prompts, responses, chains: list[list[int]], device) -> MicroBatch:
     # 0 pads, though it may be a real token: the mask alone says what is a response.
     ids, mask = pad_sequence(rows, batch_first=True), pad_sequence(masks, batch_first=True)
     turns = torch.tensor([turn for chain in chains for turn in chain])
-    return MicroBatch(turns, ids.to(device), mask.to(device))
+    said = torch.tensor([token for turn in turns.tolist() for token in responses[turn]])
+    return MicroBatch(turns, ids.to(device), mask.to(device), tokens=said.to(device))

@@ -162,9 +162,9 @@ class RolloutStorage:
             self.episodes.insert(n, self.steps[t][n])
         for n, turns in enumerate(taken):  # other ranks' turns, too: a checkpoint holds all
             self.episodes.before[n] = turns[-1][0].prompt.ids + turns[-1][0].ids
-        self._find_chains()
+        self.find_chains()
 
-    def _find_chains(self) -> None:
+    def find_chains(self) -> None:
         """List the ids of all turns, and number their chains."""
         flat = list(chain.from_iterable(self.responses))
         self.prompt_ids = [r.prompt.ids if r else [] for r in flat]
@@ -195,15 +195,16 @@ class RolloutStorage:
         self._pad()
         self.first_epoch = first_epoch
         for batch, mask in chain.from_iterable(map(self.batches, first_epoch)):
+            turns = batch.ids, batch.response_mask, batch.temperature, batch.tokens
             if not self.trusted:
-                scores = actor_critic(batch.ids, batch.response_mask, batch.temperature)
+                scores = actor_critic(*turns)
                 values = scores.values
                 self.fill(self.logps, batch.rows, mask, scores.logps)
             elif self.critic:
                 values = actor_critic.values(batch.ids, batch.response_mask)
             if self.critic:
                 self.fill(self.values, batch.rows, mask, values)
-            ref_logps = reference(batch.ids, batch.response_mask, batch.temperature)
+            ref_logps = reference(*turns)
             self.fill(self.ref_logps, batch.rows, mask, ref_logps)
         for computed in (self.logps, self.ref_logps, *([self.values] if self.critic else [])):
             self.ranks.sum(computed)  # one rank has computed each row, the others hold zeros

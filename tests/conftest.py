@@ -124,7 +124,7 @@ def fill_storage(
 ) -> RolloutStorage:
     """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6. Each rank of a
     ranks puts in its share of the same ones. extends: most prompts begin with the last prompt and
-    response; merge: see `RolloutStorage`"""
+    response, but for its end; merge: see `RolloutStorage`"""
     g = torch.Generator().manual_seed(seed)
     draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
     ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
@@ -137,7 +137,7 @@ def fill_storage(
             logps = [-1.0] * len(response)
             pieces = ["x"] * len(response)
             prompt = FakePrompt(before + ids(draw(3, 13)))
-            before = prompt.ids + response if extends and draw(0, 4) else []
+            before = prompt.ids + response[:-1] + ids(1) if extends and draw(0, 4) else []
             turn = Response(prompt, response, logps, "x" * len(response), pieces, False)
             turns.append((turn, FakeStep(reward=draw(0, 10) / 10, terminated=draw(0, 4) == 0)))
         last = FakePrompt(ids(draw(3, 13)))

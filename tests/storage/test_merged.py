@@ -16,10 +16,10 @@ from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference
 from storage.merged import in_chains, number_chains, share_saved
 from storage.minibatch import micro_batches
 
-# Two environments, three turns. The first one's turns extend each other. The second one's last
-# prompt begins with the prompt before, but not with its response.
+# Two environments, three turns. The first one's turns extend each other; in its last prompt another
+# token ends the second response. The second one's last prompt ends with the prompt before.
 PROMPTS = [[1, 2], [5], [1, 2, 3, 9], [5, 6, 8], [1, 2, 3, 9, 4, 4, 7], [5, 6, 8]]
-RESPONSES = [[3], [6], [4, 4], [7], [8], [9]]
+RESPONSES = [[3], [6], [4, 5], [7], [8], [9]]
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.9, lam_token=0.8)
 ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
 
@@ -40,6 +40,7 @@ def test_turns_that_extend_one_another_share_a_row():
         [0, 0, 0, 1, 0, 0, 0, 0],
         [0, 0, 1, 0, 1, 1, 0, 1],
     ]
+    assert batch.tokens.tolist() == [6, 7, 9, 3, 4, 5, 8]
 
 
 def test_a_chain_with_a_gap():
@@ -68,7 +69,7 @@ def test_every_turn_once_and_its_row_says_what_it_said(seed, budget, data):
         rollouts.prompt_ids, rollouts.response_ids, rows, budget, chain_of=rollouts.chain_of
     ):
         said = [token for row in batch.rows.tolist() for token in rollouts.response_ids[row]]
-        assert batch.ids[batch.response_mask].tolist() == said
+        assert batch.tokens.tolist() == said and batch.response_mask.sum() == len(said)
         seen += batch.rows.tolist()
     assert sorted(seen) == sorted(rows)
 
