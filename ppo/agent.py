@@ -19,6 +19,7 @@ from ppo.losses import explained_variance, first_token_weights, policy_loss, val
 from ppo.optimizer import Stepper
 from storage.ranks import ALONE, Ranks
 
+PIECES = 32  # a minibatch has at least so many pieces of chains: turns of one pull in one direction
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
 
@@ -188,23 +189,25 @@ class Agent:
         return weights * value_loss(values, old, returns, self.value_clip)
 
     def shuffled(self, chains: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The minibatches of an epoch: the turns of mixed chains, in chunks of about `minibatch`.
-        A chain that a chunk cuts in two computes its beginning in both."""
+        """The minibatches of an epoch: the turns of `mixed`, in chunks of about `minibatch`."""
         rows = torch.tensor(self.mixed(chains))
         # Equal chunks: of a few turns that are left over, the last step would be as long as others.
         chunks = rows.tensor_split(max(1, round(len(rows) / self.minibatch)))
         return [chunk.tolist() for chunk in chunks]
 
     def mixed(self, chains: Sequence[Sequence[int]]) -> list[int]:
-        """Return all turns, the chains in random order."""
-        # Neighbouring turns of an episode are alike: together they would pull in one direction. So
-        # turns are mixed one by one, unless they share a row of the model.
-        order = torch.randperm(len(chains), generator=self.generator)
-        rows = [row for place in order.tolist() for row in chains[place]]
-        if len(rows) == len(chains):
+        """Return all turns in random order, where pieces of chains stay together: in a minibatch,
+        turns of a chain share a row of the model."""
+        # Neighbouring turns of an episode are alike: whole chains in a minibatch would make its
+        # gradient noisy. In short pieces each turn still shares its row with others.
+        size = max(1, self.minibatch // PIECES)
+        pieces = [c[i : i + size] for c in chains for i in range(0, len(c), size)]
+        order = torch.randperm(len(pieces), generator=self.generator)
+        rows = [row for place in order.tolist() for row in pieces[place]]
+        if len(rows) == len(pieces):
             return rows
-        # Early turns of long chains would often come early. From a random place on, as on a ring,
-        # every turn is at every place with the same probability.
+        # Turns of long pieces would often come early. From a random place on, as on a ring, every
+        # turn is at every place with the same probability.
         start = int(torch.randint(len(rows), (), generator=self.generator))
         return rows[start:] + rows[:start]
 

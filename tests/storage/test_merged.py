@@ -125,25 +125,29 @@ def test_merged_turns_are_scored_and_trained_as_if_alone(token_budget, options):
         assert_close(merged[name], tensor, atol=1e-6, rtol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_minibatches_have_equally_many_turns_and_few_chains_are_cut():
-    rollouts = fill_storage(E=8, N=8, extends=True)
-    agent = SimpleNamespace(minibatch=16, generator=torch.Generator().manual_seed(0))
+def dealer(minibatch: int):
+    agent = SimpleNamespace(minibatch=minibatch, generator=torch.Generator().manual_seed(0))
     agent.mixed = lambda chains: Agent.mixed(agent, chains)
-    chains = rollouts.chains()
-    minibatches = Agent.shuffled(agent, chains)
-    assert [len(rows) for rows in minibatches] == [16] * 4
-    assert sorted(sum(minibatches, [])) == list(range(64))
-    pieces = sum(len(rollouts.chains(rows)) for rows in minibatches)
-    assert pieces <= len(chains) + 4  # three cuts and the ring's can part one chain each
+    return lambda chains: Agent.shuffled(agent, chains)
 
 
-def test_a_turn_is_in_each_minibatch_equally_often():
-    agent = SimpleNamespace(minibatch=4, generator=torch.Generator().manual_seed(0))
-    agent.mixed = lambda chains: Agent.mixed(agent, chains)
-    chains = [[0, 4, 8], [1], [5, 9], [2], [6, 10], [3, 7, 11]]
-    counts = torch.zeros(12, 3)
+def test_minibatches_hold_many_pieces_of_chains():
+    chains = [list(range(n, 256, 4)) for n in range(4)]  # four chains of 64 turns
+    minibatches = dealer(128)(chains)
+    assert [len(rows) for rows in minibatches] == [128, 128]
+    assert sorted(sum(minibatches, [])) == list(range(256))
+    for rows in minibatches:
+        # pieces of 128 / 32 = 4 turns, of which a cut parts one at each end
+        starts = {row for row in rows if row - 4 not in rows}
+        whole = [r for r in rows if r // 4 % 4 == 0 and {r, r + 4, r + 8, r + 12} <= set(rows)]
+        assert len(whole) >= 30 and len(starts) > 4
+
+
+def test_a_turn_is_in_each_minibatch_equally_often(monkeypatch):
+    monkeypatch.setattr("ppo.agent.PIECES", 1)  # pieces of up to four turns
+    deal, counts = dealer(4), torch.zeros(12, 3)
     for _ in range(1000):
-        for k, rows in enumerate(Agent.shuffled(agent, chains)):
+        for k, rows in enumerate(deal([[0, 4, 8], [1], [5, 9], [2], [6, 10], [3, 7, 11]])):
             counts[rows, k] += 1
     # 1000 draws of probability 1 / 3 have a standard deviation of 15
     assert (counts - 1000 / 3).abs().max() < 75
