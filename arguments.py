@@ -185,6 +185,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--ppo-epoch", type=int, help="passes over a batch")
     group("--minibatch", type=int, help="turns per optimizer step")
     group("--token-budget", type=int, help="padded tokens per forward pass")
+    group("--merge-turns", choices=["auto", "on", "off"], default="auto",
+          help="turns that extend one another share a row; auto: if it saves a tenth")  # fmt: skip
     group("--clip", type=float, default=0.2, help="clip range of the probability ratio")
     group("--value-clip", type=float, help="clip range of value changes; inf: off")
     words = "weight of a turn's first token in the value loss; inf: it alone counts"

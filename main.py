@@ -41,7 +41,7 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
 
     def ask(i: int) -> None:
         """Let the engine answer the next prompt of environment i, unless its turns are complete."""
-        prompt = render(memories[i].messages())
+        prompt = render(memories[i].messages(), rollouts.before(i))
         if rollouts.wants(i):
             engine.submit(i, prompt, seed=(seed, *envs.place(i), rollouts.member(i)))
         else:
@@ -62,7 +62,7 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
             rollouts.insert(i, step)
             memories[i].update(step)
             if rollouts.cuts(step):  # V of what the agent would have seen next stands for the rest
-                rollouts.limit(i, render(memories[i].messages()))
+                rollouts.limit(i, render(memories[i].messages(), rollouts.before(i)))
             if step.first is not None:  # the episode ended, and the next one has begun
                 memories[i].reset(step.first)
             for k in rollouts.due(i):  # i alone, or a group that begins its episodes together
@@ -125,7 +125,7 @@ def main(args) -> int:
                 break
             engine.sleep()
             with timer("score"), reference.awake():
-                rollouts.score(actor_critic, reference, agent.shuffled(rollouts.rows))
+                rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
                 rollouts.penalise_kl(kl)
                 rollouts.compute_returns(estimator)
             with timer("update"):

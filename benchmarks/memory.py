@@ -97,7 +97,7 @@ def train(lm, setting: Setting, device: str) -> None:
     model = ActorCritic(lm, setting.critic_layers, 1.0, **options).to(device)
     reference, agent = Reference(lm, 1.0, dtype), make_agent(args, model, ALONE)
     rollouts = fill(setting, lm.config.vocab_size)
-    rollouts.score(model, reference, agent.shuffled(rollouts.rows))
+    rollouts.score(model, reference, agent.shuffled(rollouts.chains()))
     rollouts.compute_returns(make_estimator(args))
     agent.update(rollouts)
 

@@ -1,7 +1,8 @@
 """Prints a table of ratios: each line compares two ways of doing one thing.
 
     make bench                         all of them, a few minutes
-    python -m benchmarks.run gae       one of them: gae, estimators, update, score, logps, envs
+    python -m benchmarks.run gae       one of them: gae, estimators, merged, update, score, logps,
+    envs
 
 Times are compared in pairs of runs, so that a machine whose speed drifts does not decide a ratio.
 """
@@ -131,7 +132,7 @@ def bench_estimators() -> None:
               f"({parts[1] / total:.2%})  update {parts[2]:6.2f} s", flush=True)  # fmt: skip
 
 
-# ---- update ---------------------------------------------------------------------------------
+# ---- batches --------------------------------------------------------------------------------
 
 
 def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
@@ -148,9 +149,40 @@ def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
     rollouts = make_storage(args, ranks)
     collect(envs, memories, engine, render, rollouts, args.seed, Stop())
     agent = make_agent(args, actor_critic, ranks)
-    rollouts.score(actor_critic, reference, agent.shuffled(rollouts.rows))
+    rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
     rollouts.compute_returns(make_estimator(args))
     return agent, rollouts
+
+
+# ---- merged turns ---------------------------------------------------------------------------
+
+
+def bench_merged() -> None:
+    """Compare turns in rows of their own with merged ones: scoring and an update of equal turns.
+    Where the window memory merges nothing, both sides do the same."""
+    for memory in ("full", "window"):
+        flags = f"--memory {memory} --n-env 8 --e-len 32 --prompt-limit 2048 --minibatch 128"
+        agent, merged = babyai_batch([*flags.split(), "--lr", "0", "--critic-lr", "0"])
+        alone = copy(merged)
+        for rollouts, merge in ((merged, "auto"), (alone, "off")):
+            rollouts.merge = merge
+            rollouts.find_chains()
+        work = partial(_score_and_update, agent)
+        prompts = sum(map(len, merged.prompt_ids)) // len(merged.prompt_ids)
+        saved = agent.update(merged)["ppo/merged"]
+        print(f"{memory} memory, E=32: {prompts} prompt tokens a turn, of which {saved:.0%} saved")
+        name = f"score and update, {memory} memory, E=32: alone / merged"
+        target = 4 if memory == "full" else None
+        compare(name, partial(work, alone), partial(work, merged), pairs=3, target=target)
+
+
+def _score_and_update(agent: Agent, rollouts: RolloutStorage) -> None:
+    reference = Reference(agent.actor_critic.lm, 1.0)
+    rollouts.score(agent.actor_critic, reference, agent.shuffled(rollouts.chains()))
+    agent.update(rollouts)
+
+
+# ---- update ---------------------------------------------------------------------------------
 
 
 class PaddedStorage:
@@ -280,6 +312,7 @@ def random_turns(env, steps: int) -> Callable[[], None]:
 BENCHMARKS = dict(
     gae=bench_gae,
     estimators=bench_estimators,
+    merged=bench_merged,
     update=bench_update,
     score=bench_score,
     logps=bench_logps,

@@ -5,7 +5,7 @@ observation: an environment that once says too much must not end a run of days. 
 torch or transformers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -23,6 +23,7 @@ class Prompt:
     ids: list[int]
     overflow: bool = False  # whether history was dropped to keep the prompt limit
     shortened: bool = False  # whether the middle of the current observation was left out
+    reencoded: bool = False  # whether earlier responses are in other tokens than were sampled
     opened: str = ""  # what the chat template has written of the response: "<think>\n" or nothing
     temperature: float | None = None  # of this response; None: the run's
     max_tokens: int | None = None  # of this response, if it may have fewer than --response-limit
@@ -49,6 +50,10 @@ def make_render(args, tokenizer, memory) -> "Renderer":
 class Renderer:
     """Makes messages into a Prompt of at most `prompt_limit` tokens.
 
+    A prompt whose text begins with the last prompt and its response begins with their ids, too: the
+    history stays as it was sampled. Its text, encoded anew, may be other tokens. Only the token
+    that ended the response is encoded with what follows, as the template wants it.
+
     ValueError: there is no chat template; when it is called: what must stay is too long
     """
 
@@ -59,11 +64,20 @@ class Renderer:
         self.tokenizer, self.prompt_limit = tokenizer, prompt_limit
         self.one_call = refuses_two_calls(tokenizer.apply_chat_template)
 
-    def __call__(self, messages: list[dict], whole: bool = False) -> Prompt:
-        """whole: refuse what does not fit, instead of leaving something out"""
-        chat = Chat.of(messages)
+    def __call__(self, messages: list[dict], before: Sequence[int] = (), whole=False) -> Prompt:
+        """before: ids of the last prompt and its response, if there are any
+        whole: refuse what does not fit, instead of leaving something out"""
+        before = before[:-1]
+        chat, said = Chat.of(messages), self.tokenizer.decode(before) if before else ""
+        prompt_of = partial(self._prompt, template=chat.template, before=before, said=said)
         turns = len(chat.turns)
-        n, prompt = self._most(chat.last, turns, chat.template)
+        grows = turns > FIRST_TRY and said and self.write(chat, chat.template).startswith(said)
+        n, prompt = self._most(chat.last, turns, prompt_of, turns if grows else FIRST_TRY)
+        if n < turns and chat.in_blocks:
+            # If one turn were dropped each time, no prompt would begin with the one before. A block
+            # is a power of 2, at most half of what fits: it stays the same while n changes little.
+            n -= (n - turns) % (1 << max(0, n.bit_length() - 2))
+            prompt = prompt_of(chat.last(n)) if n >= 0 else prompt
         if n >= 0:
             return replace(prompt, overflow=n < turns, **chat.sampling)
         question = chat.last(0)
@@ -71,12 +85,12 @@ class Renderer:
         longest = max(others, key=lambda message: len(message["content"]))
         for long in ([longest], others):  # if the longest is not enough, all of them
             short = partial(_shorter, question, long)
-            kept, some = self._most(short, len(longest["content"]) - 1, chat.template)
+            kept, some = self._most(short, len(longest["content"]) - 1, prompt_of)
             if kept >= 0:
                 break
         if kept < 0 and chat.now and len(chat.head) > 1:
             # The agent's own call is too long; without it, its result must not stay.
-            kept, some = self._most(lambda n: chat.head, 0, chat.template)
+            kept, some = self._most(lambda n: chat.head, 0, prompt_of)
         if whole or kept < 0:
             tokens = f"({len(prompt.ids)} tokens)"
             least = f"the system prompt and the current observation {tokens}"
@@ -92,20 +106,34 @@ class Renderer:
         # Half of a surrogate pair, from an environment, is not valid Unicode: it becomes "?".
         return text.encode("utf-8", "replace").decode("utf-8")
 
-    def _prompt(self, messages: list[dict], template: dict) -> Prompt:
-        # The template writes its own special tokens (also the first), so none are added here.
+    def _prompt(self, messages: list[dict], template: dict, before, said: str) -> Prompt:
         text = self.write(messages, template)
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = self._continued(text, before, said)
+        reencoded = not ids and any(message["role"] == "assistant" for message in messages)
         begun = text.rstrip().endswith(THINK)
-        return Prompt(ids, opened=text[text.rindex(THINK) :] if begun else "")
+        opened = text[text.rindex(THINK) :] if begun else ""
+        return Prompt(ids or self._encode(text), reencoded=reencoded, opened=opened)
 
-    def _most(self, some: Callable[[int], list], at_most: int, template: dict):
+    def _encode(self, text: str) -> list[int]:
+        # The template writes its own special tokens (also the first), so none are added here.
+        return self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+    def _continued(self, text: str, before, said: str) -> list[int]:
+        """Return the ids before, which say what was said, and those of the text that is new; [] if
+        the text does not begin with it."""
+        if not (said and text.startswith(said)):
+            return []
+        new = self._encode(text[len(said) :])
+        same = self.tokenizer.decode(new) == text[len(said) :]  # some tokenizers put a blank first
+        return [*before, *new] if same and len(before) + len(new) <= self.prompt_limit else []
+
+    def _most(self, some: Callable[[int], list], at_most: int, prompt_of, n: int = FIRST_TRY):
         """Return the largest n <= at_most for which the messages some(n) keep the limit, and their
-        Prompt; -1 and the Prompt of some(0) if even these are too long."""
+        Prompt; -1 and the Prompt of some(0) if even these are too long. n: what is tried first"""
         # n is doubled, then bisected, so the work grows with the limit, not with what is dropped.
-        fits, best, most, n = -1, None, at_most, min(at_most, FIRST_TRY)
+        fits, best, most, n = -1, None, at_most, min(at_most, n)
         while fits < most:
-            prompt = self._prompt(some(n), template)
+            prompt = prompt_of(some(n))
             if len(prompt.ids) <= self.prompt_limit:
                 fits, best = n, prompt
             else:

@@ -18,13 +18,15 @@ class Chat(list):
     now: the current observation, which always stays
     template: arguments of the chat template: tools, enable_thinking, ...
     sampling: temperature, max_tokens and `untrained` of this response, see `memory.chat.Prompt`
+    in_blocks: drop several turns at a time, so that prompts can extend one another in between
     """
 
     def __init__(self, head: list, turns: list[list], now: list, template: dict | None = None,
-                 sampling: dict | None = None):  # fmt: skip
+                 sampling: dict | None = None, in_blocks: bool = False):  # fmt: skip
         super().__init__(chain(head, *turns, now))
         self.head, self.turns, self.now = head, turns, now
         self.template, self.sampling = template or {}, sampling or {}
+        self.in_blocks = in_blocks
 
     @classmethod
     def of(cls, messages: list[dict], template: dict | None = None) -> "Chat":

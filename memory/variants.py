@@ -1,6 +1,6 @@
 """Memories to compare the window with: each changes one thing in `WindowMemory`."""
 
-from memory.messages import tidy
+from memory.messages import Chat, tidy
 from memory.window import WindowMemory
 
 
@@ -30,7 +30,23 @@ class PeriodicMemory(WindowMemory):
 
 
 class FullMemory(WindowMemory):
-    """All turns of the episode, whatever n is; `memory.chat` drops the oldest at the limit."""
+    """All turns of the episode, whatever n is; `memory.chat` drops the oldest at the limit.
+
+    It only appends: a turn stays as it was asked, and the instruction, which would come again with
+    every question, is part of the system message. So a prompt begins with the one before and its
+    response, and such turns are trained in one row (`storage.merged`).
+    """
 
     def __init__(self, length: int):
         super().__init__(length=10**9)  # more turns than an episode has
+
+    def past(self) -> dict:
+        return {"role": "user", "content": f"Current Observation:\n{self.observation.text}"}
+
+    def messages(self) -> Chat:
+        chat, now = super().messages(), self.observation
+        if not self.opening:
+            task = "\n\n".join(filter(None, (now.system, now.instruction)))
+            chat.head = [{"role": "system", "content": task}] if task else []
+            chat.now = [self.past()]
+        return Chat(chat.head, chat.turns, chat.now, chat.template, in_blocks=True)

@@ -34,9 +34,12 @@ class WindowMemory:
                 self.turns.append(self.latest)
             self.latest = [self.remembered(step), *step.observation.messages]
         else:
-            observed = {"role": "user", "content": f"Observation:\n{self.observation.kept}"}
-            self.turns.append([observed, self.remembered(step)])
+            self.turns.append([self.past(), self.remembered(step)])
         self.observation = step.observation
+
+    def past(self) -> dict:
+        """Return the current observation as later prompts show it."""
+        return {"role": "user", "content": f"Observation:\n{self.observation.kept}"}
 
     def remembered(self, step) -> dict:
         """Return the agent's own message as later prompts show it."""

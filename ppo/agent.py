@@ -19,6 +19,7 @@ from ppo.losses import explained_variance, first_token_weights, policy_loss, val
 from ppo.optimizer import Stepper
 from storage.ranks import ALONE, Ranks
 
+PIECES = 32  # a minibatch has at least so many pieces of chains: turns of one pull in one direction
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
 
@@ -106,7 +107,7 @@ class Agent:
         sums, tokens, norms, first_ratio = {}, 0, [], None
         for epoch in range(self.ppo_epoch):
             # The first epoch takes the minibatches along which the turns were scored.
-            for rows in self.shuffled(rollouts.rows) if epoch else rollouts.first_epoch:
+            for rows in self.shuffled(rollouts.chains()) if epoch else rollouts.first_epoch:
                 totals, ratio = self._minibatch(rollouts, advantages, rows)
                 # At first the policy is pi_old: a ratio other than 1 betrays a fault in scoring.
                 first_ratio = ratio if first_ratio is None else first_ratio
@@ -122,6 +123,7 @@ class Agent:
             "ppo/advantage_std": rollouts.advantages[mask].std().item(),
             "ppo/skipped_steps": self.skipped_steps,
             "ppo/lr": self.optimizer.param_groups[0]["lr"],
+            "ppo/merged": rollouts.merged(rollouts.first_epoch),
         }
 
     def fit_critic(self, rollouts, rows: list[int]) -> float:
@@ -130,7 +132,7 @@ class Agent:
         Actor parameters have no gradient here, so AdamW leaves them as they are, to the bit.
         """
         total, count = 0.0, 0.0
-        for chosen in self.shuffled(rows):
+        for chosen in self.shuffled(rollouts.chains(rows)):
             masks = rollouts.response_mask.flatten(0, 1)[chosen]  # (B, T): row t * N + n is a turn
             denominator = first_token_weights(masks, self.first_token_weight).sum()
             summed = torch.zeros_like(denominator)
@@ -151,9 +153,8 @@ class Agent:
         n_tokens, n_weights = masks.sum(), first_token_weights(masks, self.first_token_weight).sum()
         sums, log_ratios = n_weights.new_zeros(len(FIGURES)), [n_weights.new_zeros(1)]
         for batch, mask in rollouts.batches(rows):
-            scores = self.stepper.model(
-                batch.ids, batch.response_mask, batch.temperature, self.entropy_coef > 0
-            )
+            turns = batch.ids, batch.response_mask, batch.temperature, batch.tokens
+            scores = self.stepper.model(*turns, self.entropy_coef > 0)
             old_logps = rollouts.take(rollouts.logps, batch.rows, mask)
             gains = rollouts.take(advantages, batch.rows, mask)  # (R,), like all that follow
             policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip, self.ratio_cap)
@@ -187,13 +188,28 @@ class Agent:
         returns = rollouts.take(rollouts.returns, rows, mask)
         return weights * value_loss(values, old, returns, self.value_clip)
 
-    def shuffled(self, rows: Sequence[int]) -> list[list[int]]:
-        """The minibatches of an epoch: `rows` in mixed order, in chunks of about `minibatch`."""
-        # Neighbouring turns of an episode are alike: together they would pull in one direction.
-        order = torch.randperm(len(rows), generator=self.generator)
+    def shuffled(self, chains: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The minibatches of an epoch: the turns of `mixed`, in chunks of about `minibatch`."""
+        rows = torch.tensor(self.mixed(chains))
         # Equal chunks: of a few turns that are left over, the last step would be as long as others.
-        chunks = order.tensor_split(max(1, round(len(rows) / self.minibatch)))
-        return [[rows[place] for place in chunk.tolist()] for chunk in chunks]
+        chunks = rows.tensor_split(max(1, round(len(rows) / self.minibatch)))
+        return [chunk.tolist() for chunk in chunks]
+
+    def mixed(self, chains: Sequence[Sequence[int]]) -> list[int]:
+        """Return all turns in random order, where pieces of chains stay together: in a minibatch,
+        turns of a chain share a row of the model."""
+        # Neighbouring turns of an episode are alike: whole chains in a minibatch would make its
+        # gradient noisy. In short pieces each turn still shares its row with others.
+        size = max(1, self.minibatch // PIECES)
+        pieces = [c[i : i + size] for c in chains for i in range(0, len(c), size)]
+        order = torch.randperm(len(pieces), generator=self.generator)
+        rows = [row for place in order.tolist() for row in pieces[place]]
+        if len(rows) == len(pieces):
+            return rows
+        # Turns of long pieces would often come early. From a random place on, as on a ring, every
+        # turn is at every place with the same probability.
+        start = int(torch.randint(len(rows), (), generator=self.generator))
+        return rows[start:] + rows[:start]
 
     def _step(self, rows: list[int], loss: float) -> list[float]:
         """Clip and step; returns the actor's and the critic's norm. A loss or gradient of `rows`

@@ -44,6 +44,10 @@ class Panel:
 
     def act(self, n: int, response) -> None:
         self.responses[n] = response
+        self.record.before[n] = response.prompt.ids + response.ids
+
+    def before(self, n: int) -> list[int]:
+        return self.record.before[n]
 
     def insert(self, n: int, step) -> None:
         self.record.insert(n, step)

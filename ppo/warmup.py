@@ -40,11 +40,10 @@ def warm_up_critic(
         # The targets are computed anew in each round: they bootstrap from the critic itself.
         rollouts.score_values(agent.actor_critic)
         rollouts.compute_returns(estimator)
-        rows = torch.tensor(rollouts.rows)
-        rows = rows[~held_out[rows % rollouts.n_env]]  # the turns of all other environments
-        order = torch.randperm(len(rows), generator=agent.generator)
-        chosen = order[: max(1, round(w_fraction * len(rows)))]
-        loss = agent.fit_critic(rollouts, rows[chosen].tolist())
+        # a chain of turns is of one environment
+        chains = [c for c in rollouts.chains() if not held_out[c[0] % rollouts.n_env]]
+        rows = agent.mixed(chains)
+        loss = agent.fit_critic(rollouts, rows[: max(1, round(w_fraction * len(rows)))])
     rollouts.score_values(agent.actor_critic)
     rollouts.compute_returns(estimator)
     agent.end_warm_up()

@@ -18,12 +18,14 @@ class Episodes:
     """The episodes of n_env environments; keeps the last `window` finished ones (None: all).
 
     turns: how many turns the policy was trained on
+    before: ids of each environment's last prompt and response; its next prompt may continue them
     """
 
     def __init__(self, n_env: int, window: int | None = 100):
         self.running = [Episode(n) for n in range(n_env)]
         self.finished: deque[Episode] = deque(maxlen=window)
         self.turns = 0
+        self.before: list[list[int]] = [[]] * n_env
 
     def insert(self, n: int, step) -> None:
         """Add a step of environment n. The last step of an episode finishes it."""
@@ -49,10 +51,11 @@ class Episodes:
 
     def state_dict(self) -> dict:
         episodes = {"running": self.running, "finished": self.finished}
-        return {k: [asdict(e) for e in v] for k, v in episodes.items()} | {"turns": self.turns}
+        kept = {"turns": self.turns, "before": list(self.before)}
+        return {k: [asdict(e) for e in v] for k, v in episodes.items()} | kept
 
     def load_state_dict(self, state: dict) -> None:
-        self.turns = state["turns"]
+        self.turns, self.before = state["turns"], state["before"]
         self.running = [Episode(**episode) for episode in state["running"]]
         self.finished.clear()
         self.finished.extend(Episode(**episode) for episode in state["finished"])

@@ -1,7 +1,8 @@
 """Micro-batches: rows of similar length, as many as fit a budget of tokens.
 
-A row is the prompt and the response of one turn, padded on the right to the longest row of its
-micro-batch. Only here do ragged ids become tensors, and only here are rows dealt out to ranks.
+A row is the prompt and the response of one turn, or of a chain of turns that extend one another
+(`storage.merged`), padded on the right to the longest row of its micro-batch. Only here do ragged
+ids become tensors, and only here are rows dealt out to ranks.
 """
 
 from collections.abc import Iterator
@@ -11,32 +12,38 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from storage.merged import in_chains
 from storage.ranks import ALONE, Ranks
 
 
 @dataclass
 class MicroBatch:
-    rows: Tensor  # (B,) indices of the turns in `prompts` and `responses`
+    rows: Tensor  # (turns,) indices in `prompts` and `responses`, in the order of their responses
     ids: Tensor  # (B, L) prompt, response, padding
-    response_mask: Tensor  # (B, L) True on response tokens
+    response_mask: Tensor  # (B, L) True on response tokens of all turns of a row
     temperature: Tensor | None = None  # (R,) of each response token; None: the run's
+    tokens: Tensor | None = None  # (R,) the response tokens; None: those of ids
 
 
 def micro_batches(
     prompts: list[list[int]], responses: list[list[int]], rows: list[int], token_budget: int,
-    device: torch.device | str = "cpu", ranks: Ranks = ALONE,
+    device: torch.device | str = "cpu", ranks: Ranks = ALONE, chain_of: list[int] | None = None,
 ) -> Iterator[MicroBatch]:  # fmt: skip
-    """Yield this rank's share of `rows` in micro-batches of at most token_budget padded tokens.
+    """Yield this rank's share of the turns `rows` in micro-batches of at most token_budget padded
+    tokens.
 
+    chain_of: the number of each turn's chain (`storage.merged`); None: each turn is a row
     A row that is longer than the budget gets a micro-batch of its own. All ranks get equally many
     micro-batches; ranks that run out get dummies: no rows, one turn with an empty response mask.
     """
-    lengths = {row: len(prompts[row]) + len(responses[row]) for row in rows}
-    ordered = sorted(rows, key=lambda row: (lengths[row], row))  # little padding, whatever comes
+    # The last turn of a chain holds all others, so it stands for the chain.
+    chains = {chain[-1]: chain for chain in in_chains(rows, chain_of or range(len(prompts)))}
+    lengths = {row: len(prompts[row]) + len(responses[row]) for row in chains}
+    ordered = sorted(chains, key=lambda row: (lengths[row], row))  # little padding, whatever comes
     # Every size-th row of the sorted ones: each rank gets its share of the long turns.
     plans = [_cut(ordered[rank :: ranks.size], lengths, token_budget) for rank in range(ranks.size)]
     for chosen in plans[ranks.rank]:
-        yield _pad(prompts, responses, chosen, device)
+        yield _pad(prompts, responses, [chains[row] for row in chosen], device)
     # Where ZeRO shards the model, a pass is a collective: others would wait for a rank with fewer.
     for _ in range(max(map(len, plans)) - len(plans[ranks.rank])):
         nothing = torch.zeros(1, 2, dtype=torch.long, device=device)
@@ -52,9 +59,15 @@ def _cut(ordered: list[int], lengths: dict[int, int], token_budget: int) -> list
     return cuts
 
 
-def _pad(prompts, responses, rows: list[int], device) -> MicroBatch:
-    turns = [torch.tensor(prompts[row] + responses[row]) for row in rows]
-    masks = [torch.arange(len(t)) >= len(prompts[r]) for r, t in zip(rows, turns, strict=True)]
+def _pad(prompts, responses, chains: list[list[int]], device) -> MicroBatch:
+    rows = [torch.tensor(prompts[chain[-1]] + responses[chain[-1]]) for chain in chains]
+    masks = [torch.zeros(len(row), dtype=torch.bool) for row in rows]
+    for mask, chain in zip(masks, chains, strict=True):
+        for turn in chain:
+            start = len(prompts[turn])
+            mask[start : start + len(responses[turn])] = True
     # 0 pads, though it may be a real token: the mask alone says what is a response.
-    ids, mask = pad_sequence(turns, batch_first=True), pad_sequence(masks, batch_first=True)
-    return MicroBatch(torch.tensor(rows), ids.to(device), mask.to(device))
+    ids, mask = pad_sequence(rows, batch_first=True), pad_sequence(masks, batch_first=True)
+    turns = torch.tensor([turn for chain in chains for turn in chain])
+    said = torch.tensor([token for turn in turns.tolist() for token in responses[turn]])
+    return MicroBatch(turns, ids.to(device), mask.to(device), tokens=said.to(device))

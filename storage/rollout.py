@@ -18,13 +18,14 @@ from torch import Tensor
 
 from storage.episodes import Episodes
 from storage.groups import anchors_of, groups_of
+from storage.merged import WORTH, in_chains, number_chains, share_saved
 from storage.minibatch import micro_batches
 from storage.ranks import ALONE, Ranks
 
 
 def make_storage(args, ranks: Ranks) -> "RolloutStorage":
     options = dict(proper_limits=args.use_proper_time_limits, trusted=args.tis_cap is not None)
-    options |= dict(group_size=args.group_size, critic=not args.no_critic)
+    options |= dict(group_size=args.group_size, critic=not args.no_critic, merge=args.merge_turns)
     e_len = ceil(args.turns_per_update / args.n_env) if args.group_size else args.e_len
     return RolloutStorage(e_len, args.n_env, args.token_budget, ranks, **options)
 
@@ -39,15 +40,16 @@ class RolloutStorage:
     trusted: take the engine's log-probs as log pi_old, without the actor's pass (--tis-cap)
     group_size: environments that begin their episodes together; 0: batches of exactly E turns
     critic: whether there is one; without it there are no values and no returns
+    merge: on, off or auto: whether turns that extend one another share a row (`storage.merged`)
     """
 
     def __init__(self, e_len: int, n_env: int, token_budget: int, ranks: Ranks = ALONE,
                  proper_limits: bool = False, trusted: bool = False, episodes=None,
-                 group_size: int = 0, critic: bool = True):  # fmt: skip
+                 group_size: int = 0, critic: bool = True, merge: str = "auto"):  # fmt: skip
         self.least, self.n_env, self.token_budget = e_len, n_env, token_budget
         self.ranks, self.device = ranks, ranks.device
         self.proper_limits, self.trusted = proper_limits, trusted
-        self.group_size, self.critic = group_size, critic
+        self.group_size, self.critic, self.merge = group_size, critic, merge
         self.episodes = episodes or Episodes(n_env)
         self._begin()
 
@@ -72,7 +74,7 @@ class RolloutStorage:
         self.next_prompts = [None] * N  # s_{E+1} of each environment: its value is the bootstrap
         self.limit_prompts = {}  # (t, n) -> the prompt at the final observation of a time limit
         self.rows = ()  # the turns t * N + n of all environments, when they are complete
-        self.values = self.prompt_ids = self.response_ids = self.first_epoch = None
+        self.values = self.prompt_ids = self.response_ids = self.chain_of = self.first_epoch = None
 
     # ---- collection -------------------------------------------------------------------------
 
@@ -116,6 +118,11 @@ class RolloutStorage:
     def act(self, n: int, response) -> None:
         """Keep the response that environment n is about to act on."""
         self.acting[n] = response
+        self.episodes.before[self.ranks.share(self.n_env)[n]] = response.prompt.ids + response.ids
+
+    def before(self, n: int) -> list[int]:
+        """The ids of the last prompt of environment n and of its response; [] at first."""
+        return self.episodes.before[self.ranks.share(self.n_env)[n]]
 
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered, which completes its turn."""
@@ -157,6 +164,27 @@ class RolloutStorage:
         for row in self.rows:
             t, n = divmod(row, self.n_env)
             self.episodes.insert(n, self.steps[t][n])
+        for n, turns in enumerate(taken):  # other ranks' turns, too: a checkpoint holds all
+            self.episodes.before[n] = turns[-1][0].prompt.ids + turns[-1][0].ids
+        self.find_chains()
+
+    def find_chains(self) -> None:
+        """List the ids of all turns, and number their chains."""
+        flat = list(chain.from_iterable(self.responses))
+        self.prompt_ids = [r.prompt.ids if r else [] for r in flat]
+        self.response_ids = [r.ids if r else [] for r in flat]
+        self.chain_of = number_chains(self.prompt_ids, self.response_ids, self.n_env)
+        least = {"on": 0.0, "auto": WORTH, "off": float("inf")}[self.merge]
+        if self.merged([self.rows]) < least:
+            self.chain_of = list(range(len(flat)))  # each turn is a row
+
+    def chains(self, rows: Sequence[int] | None = None) -> list[list[int]]:
+        """Return `rows` (default: all), where turns that share a row of the model are together."""
+        return in_chains(self.rows if rows is None else rows, self.chain_of)
+
+    def merged(self, minibatches: list[list[int]]) -> float:
+        """Return the share of the prompt tokens that are not computed again in these lists."""
+        return share_saved(self.prompt_ids, self.response_ids, minibatches, self.chain_of)
 
     # ---- scores -----------------------------------------------------------------------------
 
@@ -171,15 +199,16 @@ class RolloutStorage:
         self._pad()
         self.first_epoch = first_epoch
         for batch, mask in chain.from_iterable(map(self.batches, first_epoch)):
+            turns = batch.ids, batch.response_mask, batch.temperature, batch.tokens
             if not self.trusted:
-                scores = actor_critic(batch.ids, batch.response_mask, batch.temperature)
+                scores = actor_critic(*turns)
                 values = scores.values
                 self.fill(self.logps, batch.rows, mask, scores.logps)
             elif self.critic:
                 values = actor_critic.values(batch.ids, batch.response_mask)
             if self.critic:
                 self.fill(self.values, batch.rows, mask, values)
-            ref_logps = reference(batch.ids, batch.response_mask, batch.temperature)
+            ref_logps = reference(*turns)
             self.fill(self.ref_logps, batch.rows, mask, ref_logps)
         for computed in (self.logps, self.ref_logps, *([self.values] if self.critic else [])):
             self.ranks.sum(computed)  # one rank has computed each row, the others hold zeros
@@ -201,9 +230,10 @@ class RolloutStorage:
         self._score_ends(actor_critic)
 
     def batches(self, rows: Sequence[int]):
-        """Yield this rank's micro-batches of `rows`, each with its mask (B, T)."""
+        """Yield this rank's micro-batches of `rows`, each with the mask (turns, T) of its turns."""
+        where = dict(device=self.device, ranks=self.ranks, chain_of=self.chain_of)
         prompts, responses, budget = self.prompt_ids, self.response_ids, self.token_budget
-        for batch in micro_batches(prompts, responses, rows, budget, self.device, self.ranks):
+        for batch in micro_batches(prompts, responses, rows, budget, **where):
             mask = self.response_mask.flatten(0, 1)[batch.rows]
             if self.temperatures is not None:
                 each = self.temperatures[batch.rows]
@@ -212,14 +242,14 @@ class RolloutStorage:
 
     @staticmethod
     def fill(tensor: Tensor, rows: Tensor, mask: Tensor, flat: Tensor) -> None:
-        """Write the flat results (R,) of `rows` into (E, N, T), where mask (B, T) is True."""
+        """Write the flat results (R,) of `rows` into (E, N, T), where mask is True, (turns, T)."""
         block = torch.zeros(mask.shape, dtype=tensor.dtype, device=tensor.device)
         block[mask] = flat.to(tensor.dtype)
         tensor.flatten(0, 1)[rows] = block  # flatten returns a view: this writes into `tensor`
 
     @staticmethod
     def take(tensor: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-        """Read what `fill` writes: flat (R,), the entries of `rows` where mask (B, T) is True."""
+        """Read what `fill` writes: flat (R,), the entries of `rows` where the mask is True."""
         return tensor.flatten(0, 1)[rows][mask]
 
     def engine_logps(self) -> Tensor:
@@ -240,9 +270,7 @@ class RolloutStorage:
 
     def _pad(self) -> None:
         """Make the (E, N, T) tensors and put each turn's reward on its last response token."""
-        flat = list(chain.from_iterable(self.responses))
-        self.prompt_ids = [r.prompt.ids if r else [] for r in flat]
-        self.response_ids = [r.ids if r else [] for r in flat]
+        flat = chain.from_iterable(self.responses)
         each = [response.temperature if response else 1.0 for response in flat]
         self.temperatures = None if None in each else torch.tensor(each)  # (E * N,)
         lengths = torch.tensor([len(ids) for ids in self.response_ids], device=self.device)

@@ -35,6 +35,7 @@ class FakePrompt:
     ids: list[int]
     overflow: bool = False
     shortened: bool = False
+    reencoded: bool = False
     opened: str = ""
     temperature: float | None = None
     max_tokens: int | None = None
@@ -130,22 +131,24 @@ def make_decoder(name: str, **settings):
 
 
 def fill_storage(
-    E=3, N=4, seed=0, token_budget=10**6, vocab_size=260, ranks=ALONE
+    E=3, N=4, seed=0, token_budget=10**6, vocab_size=260, ranks=ALONE, extends=False, merge="auto"
 ) -> RolloutStorage:
     """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6. Each rank of a
-    ranks puts in its share of the same ones."""
+    ranks puts in its share of the same ones. extends: most prompts begin with the last prompt and
+    response, but for its end; merge: see `RolloutStorage`"""
     g = torch.Generator().manual_seed(seed)
     draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
     ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
-    rollouts = RolloutStorage(E, N, token_budget, ranks)
+    rollouts = RolloutStorage(E, N, token_budget, ranks, merge=merge)
     mine = ranks.share(N)
     for n in range(N):
-        turns = []
+        turns, before = [], []
         for _ in range(E):
             response = ids(draw(1, 7))
             logps = [-1.0] * len(response)
             pieces = ["x"] * len(response)
-            prompt = FakePrompt(ids(draw(3, 13)))
+            prompt = FakePrompt(before + ids(draw(3, 13)))
+            before = prompt.ids + response[:-1] + ids(1) if extends and draw(0, 4) else []
             turn = Response(prompt, response, logps, "x" * len(response), pieces, False)
             turns.append((turn, FakeStep(reward=draw(0, 10) / 10, terminated=draw(0, 4) == 0)))
         last = FakePrompt(ids(draw(3, 13)))

@@ -14,7 +14,7 @@ from storage.rollout import RolloutStorage
 class Stub:
     """log pi of token i is -i / 100, V before a token is the id of the token before it / 10."""
 
-    def __call__(self, ids, response_mask, temperature=None):
+    def __call__(self, ids, response_mask, temperature=None, tokens=None):
         logps = -ids[response_mask] / 100
         return Scores(logps, logps * 0, self.values(ids, response_mask))
 
@@ -22,7 +22,7 @@ class Stub:
         return ids[:, :-1][response_mask[:, 1:]] / 10
 
 
-def stub_reference(ids, response_mask, temperature=None):
+def stub_reference(ids, response_mask, temperature=None, tokens=None):
     """log pi_0 of token i is -i / 200: log pi - log pi_0 = -i / 200."""
     return -ids[response_mask] / 200
 

@@ -54,8 +54,9 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     rollouts = fill_storage(E=5, N=4, token_budget=30, ranks=ranks)
     metrics = [warm_up_critic(agent, rollouts, estimator, Stop(ranks), **WARM_UP)]
     for seed in range(updates):
-        rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, ranks=ranks)
-        rollouts.score(actor_critic, reference, agent.shuffled(rollouts.rows))
+        made = dict(extends="+merged" in stage, ranks=ranks)
+        rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, **made)
+        rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
         rollouts.penalise_kl(kl)
         rollouts.compute_returns(estimator)
         metrics.append(batch_figures(rollouts) | agent.update(rollouts))

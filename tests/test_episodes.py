@@ -58,7 +58,7 @@ class Shuffled:
         return [(slot, Response(prompt, [1, 0], [-1.0, -1.0], text, [text, ""], False))]
 
 
-def render(messages):
+def render(messages, before=()):
     return FakePrompt([ord(c) for c in json.dumps(messages)])
 
 

@@ -70,6 +70,7 @@ def setting_of(args, device: int) -> Setting:
         e_len=max(1, (args.turns_per_update or args.n_env * args.e_len) // args.n_env),
         engine="vllm" if vllm else "transformers",
         itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
+        merged=args.merge_turns != "off" and args.memory in ("full", "verbatim"),
         vllm_share=int(args.gpu_memory_utilization * device) if cuda else 0,
     )
     same = {f.name: getattr(args, f.name) for f in fields(Setting) if f.name not in derived}

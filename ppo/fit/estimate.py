@@ -75,6 +75,7 @@ class Setting:
     engine: str = "transformers"  # or vllm
     cuda: bool = False
     vllm_share: int = 0  # bytes that vLLM may take of a GPU
+    merged: bool = False  # whether turns share rows, which then have many responses
 
     @property
     def length(self) -> int:
@@ -186,7 +187,8 @@ def kept(shape: Shape, setting: Setting) -> int:
 
 def logits(shape: Shape, setting: Setting) -> int:
     """Entries of the largest block of logits: response tokens of a micro-batch times V."""
-    tokens = ceil(setting.token_budget * setting.response_limit / setting.length)
+    share = 1 if setting.merged else setting.response_limit / setting.length
+    tokens = ceil(setting.token_budget * share)
     return min(tokens, max(1, LOGITS_PER_CHUNK // shape.vocab)) * shape.vocab
 
 

@@ -75,12 +75,13 @@ class ActorCritic(nn.Module):
         self.whole = nullcontext  # `with whole(parameters):` gathers them where they are sharded
 
     def forward(self, ids: Tensor, response_mask: Tensor, temperature: Tensor | None = None,
-                entropy_grad: bool = False, critic_only: bool = False,
-                base_only: bool = False) -> Scores | Tensor:  # fmt: skip
+                tokens: Tensor | None = None, entropy_grad: bool = False,
+                critic_only: bool = False, base_only: bool = False) -> Scores | Tensor:  # fmt: skip
         """Score the response tokens of some turns.
 
         ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens
         temperature: (R,), with which each token was sampled; None: the run's temperature
+        tokens: (R,), the sampled tokens, if they are not those of ids (`storage.merged` says why)
         entropy_grad: whether entropies carry a gradient (only an entropy bonus needs it)
         critic_only: return values (R,) alone; no gradient reaches what is shared with the actor
         base_only: return the log-probs (R,) of the actor without its adapters
@@ -89,11 +90,14 @@ class ActorCritic(nn.Module):
         temperature = self.temperature if temperature is None else temperature
         if base_only:
             with adapters_off(lm):
-                return decoder.response_logps(lm, ids, response_mask, temperature, self.dtype)
+                return decoder.response_logps(
+                    lm, ids, response_mask, temperature, self.dtype, tokens
+                )
         with precision(ids.device, self.dtype):
             # In the warm-up .grad stays None here, so AdamW leaves the actor as it is, to the bit.
             with torch.set_grad_enabled(torch.is_grad_enabled() and not critic_only):
-                hidden, layout, response_mask, tokens = embed(lm, ids, response_mask, self.dtype)
+                start = embed(lm, ids, response_mask, self.dtype, tokens)
+                hidden, layout, response_mask, tokens = start
                 hidden = decode(layers[: self.n_trunk], hidden, layout, self.recompute)  # (B, L, D)
             if not critic_only:  # values need neither the actor's layers nor the softmax
                 decoded = decode(layers[self.n_trunk :], hidden, layout, self.recompute)

@@ -18,25 +18,27 @@ from ppo.model.packing import pack
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time: 128 MiB in fp32
 
 
-def response_logps(lm, ids, response_mask, temperature, dtype=torch.float32) -> Tensor:
+def response_logps(lm, ids, response_mask, temperature, dtype=torch.float32, tokens=None) -> Tensor:
     """Return the log-probs (R,) of the response tokens of `ids` (B, L) under the plain model.
 
     temperature: a number, or one for each response token, (R,)
+    tokens: as in `embed`
     """
     with precision(ids.device, dtype):
-        hidden, layout, response_mask, tokens = embed(lm, ids, response_mask, dtype)
+        hidden, layout, response_mask, tokens = embed(lm, ids, response_mask, dtype, tokens)
         hidden = decode(lm.model.layers, hidden, layout)
         decisions = lm.model.norm(decisions_of(hidden, response_mask))
         return token_logps(lm, decisions, tokens, temperature)[0]
 
 
-def embed(lm, ids: Tensor, response_mask: Tensor, dtype: torch.dtype = torch.float32):
+def embed(lm, ids: Tensor, response_mask: Tensor, dtype=torch.float32, tokens=None):
     """Return (hidden, layout, response_mask, tokens), which is what the decoder layers start from.
 
+    tokens: the response tokens (R,), if they are not those of `ids` (`storage.merged` says why)
     hidden: (B, L, D); layout: keyword arguments that tell each layer where the tokens stand;
     response_mask: (B, L); tokens: the response tokens, (R,). A packed batch is one row, (1, P, D).
     """
-    tokens = ids[response_mask]
+    tokens = ids[response_mask] if tokens is None else tokens
     # Padding stands on the right, so causal attention never looks at it and needs no mask.
     positions = torch.arange(ids.shape[1], device=ids.device).unsqueeze(0)
     layout = dict(attention_mask=None)

@@ -26,10 +26,10 @@ class Reference(nn.Module):
         self.to(home or self.device)
 
     @torch.no_grad()
-    def forward(self, ids: Tensor, response_mask: Tensor, temperature=None) -> Tensor:
+    def forward(self, ids: Tensor, response_mask: Tensor, temperature=None, tokens=None) -> Tensor:
         """Return the log-probs of the response tokens, (R,). Shapes as in `ActorCritic.forward`."""
         temperature = self.temperature if temperature is None else temperature
-        return response_logps(self.lm, ids, response_mask, temperature, self.dtype)
+        return response_logps(self.lm, ids, response_mask, temperature, self.dtype, tokens)
 
     @contextmanager
     def awake(self):
@@ -50,10 +50,10 @@ class AdaptersOff:
         self.actor_critic = actor_critic
 
     @torch.no_grad()
-    def __call__(self, ids: Tensor, response_mask: Tensor, temperature=None) -> Tensor:
+    def __call__(self, ids: Tensor, response_mask: Tensor, temperature=None, tokens=None) -> Tensor:
         """Return the log-probs of the response tokens, (R,)."""
         # Only a call of the whole module runs the hooks by which ZeRO gathers parameters.
-        return self.actor_critic(ids, response_mask, temperature, base_only=True)
+        return self.actor_critic(ids, response_mask, temperature, tokens, base_only=True)
 
 
 class NoReference:
@@ -61,5 +61,5 @@ class NoReference:
 
     awake = staticmethod(nullcontext)
 
-    def __call__(self, ids: Tensor, response_mask: Tensor, temperature=None) -> Tensor:
+    def __call__(self, ids: Tensor, response_mask: Tensor, temperature=None, tokens=None) -> Tensor:
         return torch.full((int(response_mask.sum()),), float("nan"), device=ids.device)

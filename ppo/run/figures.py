@@ -24,6 +24,7 @@ def batch_figures(rollouts) -> dict[str, float | None]:
         "rollout/cut_thoughts": fmean(map(_is_cut, responses)),
         "rollout/prompt_overflow": fmean(response.prompt.overflow for response in responses),
         "rollout/prompt_shortened": fmean(response.prompt.shortened for response in responses),
+        "rollout/reencoded": fmean(response.prompt.reencoded for response in responses),
         "rollout/prompt_tokens": fmean(len(response.prompt.ids) for response in responses),
         **_engine_gap(rollouts),
         **_kl_figures(rollouts),

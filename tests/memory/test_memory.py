@@ -79,8 +79,8 @@ def test_turns_with_tools_and_a_user(name, length, shown):
     assert remembered.messages() == [SYSTEM, OPENING, *(m for turn in shown for m in turn)]
 
 
-def test_first_turn_is_the_same_in_all():
-    for name in memory.MEMORIES.keys() - {"verbatim"}:
+def test_first_turn_is_the_same_in_all_with_a_window():
+    for name in memory.MEMORIES.keys() - {"verbatim", "full"}:
         assert after(name, 1, turns=0) == [
             {"role": "system", "content": "system 0"},
             {"role": "user", "content": "Current Observation:\nnow 0\n\nAnswer!"},
@@ -165,16 +165,26 @@ def test_periodic():
 
 
 def test_full():
-    assert after("full", 0, turns=3) == [
-        {"role": "system", "content": "system 3"},
-        {"role": "user", "content": "Observation:\nkept 0"},
+    assert after("full", 0, turns=2) == [
+        {"role": "system", "content": "system 2\n\nAnswer!"},
+        {"role": "user", "content": "Current Observation:\nnow 0"},
         {"role": "assistant", "content": "THINK: 0\nACTION: go"},
-        {"role": "user", "content": "Observation:\nkept 1"},
+        {"role": "user", "content": "Current Observation:\nnow 1"},
         {"role": "assistant", "content": "THINK: 1\nACTION: go"},
-        {"role": "user", "content": "Observation:\nkept 2"},
-        {"role": "assistant", "content": "THINK: 2\nACTION: go"},
-        {"role": "user", "content": "Current Observation:\nnow 3\n\nAnswer!"},
+        {"role": "user", "content": "Current Observation:\nnow 2"},
     ]
+
+
+def test_full_only_appends():
+    prompts = [after("full", 0, turns)[1:] for turns in range(6)]
+    for shorter, longer in zip(prompts[:-1], prompts[1:], strict=True):
+        assert longer[: len(shorter)] == shorter and len(longer) == len(shorter) + 2
+
+
+def test_full_without_a_system_message_or_an_instruction():
+    remembered = memory.make("full", 0)
+    remembered.reset(Observation("now", "kept", "", ""))
+    assert remembered.messages() == [{"role": "user", "content": "Current Observation:\nnow"}]
 
 
 def records() -> list[dict]:

@@ -167,7 +167,7 @@ def test_no_memory_parts_a_call_from_its_result(name):
 
 
 def test_the_prompt_limit_drops_calls_with_their_results():
-    tokenizer, remembered = tokenizer_of("qwen2_5"), memory.make("full", 0)
+    tokenizer, remembered = tokenizer_of("qwen2_5"), memory.make("window", 9)
     remembered.reset(asked(True))
     for t in range(6):
         remembered.update(called([f"w{t}"], thought=""))

@@ -37,7 +37,7 @@ def make_actor_critic(lm=None, k=1, **options) -> ActorCritic:
 
 
 def score(rollouts, actor_critic, minibatch=12) -> RolloutStorage:
-    first_epoch = make_agent(actor_critic, seed=1, minibatch=minibatch).shuffled(rollouts.rows)
+    first_epoch = make_agent(actor_critic, seed=1, minibatch=minibatch).shuffled(rollouts.chains())
     rollouts.score(actor_critic, Reference(actor_critic.lm, 1.0), first_epoch)
     rollouts.penalise_kl(KLPenalty(0.001, "k1", None))
     rollouts.compute_returns(ESTIMATOR)
@@ -362,7 +362,7 @@ def test_the_shuffle_follows_its_generator():
     orders = []
     for seed in (0, 0, 1):
         agent = make_agent(make_actor_critic(), seed=seed, minibatch=4)
-        orders.append(agent.shuffled(range(12)))
+        orders.append(agent.shuffled([[row] for row in range(12)]))
     assert orders[0] == orders[1] != orders[2]
 
 

@@ -18,7 +18,7 @@ from storage.ranks import Ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+recompute+sharded", "2+lora"]
-STAGES += ["3+lora+recompute"]
+STAGES += ["3+lora+recompute", "0+merged", "3+merged"]
 
 
 def lines(path: Path) -> list[dict]:
@@ -35,12 +35,12 @@ def two_ranks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one_process():
-    return {kind: train("0" + kind) for kind in ("", "+untied", "+lora")}
+    return {kind: train("0" + kind) for kind in ("", "+untied", "+lora", "+merged")}
 
 
 def kind_of(stage: str) -> str:
     """What one process has to do for the same numbers."""
-    return next((kind for kind in ("+untied", "+lora") if kind in stage), "")
+    return next((kind for kind in ("+untied", "+lora", "+merged") if kind in stage), "")
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -121,7 +121,7 @@ def play_panel(make, episodes: int, n_env: int) -> Panel:
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
     panel = Panel(n_env)
-    collect(envs, memories, OneWord(), lambda messages: FakePrompt([1]), panel, 0, Stop())
+    collect(envs, memories, OneWord(), lambda messages, before: FakePrompt([1]), panel, 0, Stop())
     return panel
 
 

@@ -109,6 +109,7 @@ def standing_agent():
     return SimpleNamespace(
         actor_critic=Stub(),
         generator=torch.Generator().manual_seed(0),
+        mixed=lambda chains: sum(chains, []),
         begin_warm_up=lambda lr: None,
         end_warm_up=lambda: None,
         fit_critic=lambda rollouts, rows: 0.0,

@@ -237,7 +237,7 @@ def test_the_batch_is_what_python_and_torch_allocate():
     # measured: 1.04 of the estimate
     assert held / N == pytest.approx(40 * prompt + 90 * response, rel=0.15)
     rollouts.join()
-    zeros = lambda ids, mask, temperature=None: torch.zeros(int(mask.sum()))
+    zeros = lambda ids, mask, temperature=None, tokens=None: torch.zeros(int(mask.sum()))
     rollouts.score(SimpleNamespace(values=zeros), zeros, [rollouts.rows])
     names = ["--env-name", "toy"]
     rollouts.compute_returns(make_estimator(get_args(names)))
