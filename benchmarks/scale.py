@@ -76,10 +76,8 @@ class Play:
     """N environments and what belongs to them. seconds: of each part, added up"""
 
     def __init__(self, N: int, E: int):
-        words = (
-            f"--env-name toy --n-env {N} --e-len {E} --model {TINY} --minibatch {min(N * E, 64)}"
-        )
-        self.args, self.ranks = get_args([*words.split(), "--log-envs", "4"]), ALONE
+        words = f"--env-name toy --n-env {N} --e-len {E} --model {TINY} --minibatch 64 --w-epoch 0"
+        self.args = get_args([*words.split(), "--log-envs", "4"])
         self.tokenizer = AutoTokenizer.from_pretrained(TINY)
         tracemalloc.start()
         self.envs = make_envs(self.args, training_seeds(1, range(N)))
@@ -172,7 +170,7 @@ def ages() -> None:
     tenth = AGES // 10
     early, late = sum(took[tenth : 2 * tenth]) / tenth, sum(took[-tenth:]) / tenth
     grown = (held[-1] - held[tenth]) / (AGES - tenth) / 1000
-    print(f"\nAn update of 32 x 8 turns takes {early:.0f} ms after {tenth} updates and {late:.0f} ms "
+    print(f"\nAn update of 32 x 8 turns takes {early:.0f} ms after {tenth} updates, {late:.0f} ms "
           f"after {AGES}; memory grows by {grown:.1f} KB an update.")  # fmt: skip
     play.envs.close()
 
