@@ -7,6 +7,7 @@ the next episode, and no figure depends on which one it was.
 
 import math
 
+from storage.compact import whole
 from storage.episodes import Episodes
 from storage.ranks import ALONE, Ranks
 
@@ -44,7 +45,7 @@ class Panel:
 
     def act(self, n: int, response) -> None:
         self.responses[n] = response
-        self.record.before[n] = response.prompt.ids + response.ids
+        self.record.before[n] = whole(response)
 
     def before(self, n: int) -> list[int]:
         return self.record.before[n]

@@ -5,13 +5,16 @@ A row is the prompt and the response of one turn, or of a chain of turns that ex
 ids become tensors, and only here are rows dealt out to ranks.
 """
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from storage.compact import tensor
 from storage.merged import in_chains
 from storage.ranks import ALONE, Ranks
 
@@ -26,7 +29,7 @@ class MicroBatch:
 
 
 def micro_batches(
-    prompts: list[list[int]], responses: list[list[int]], rows: list[int], token_budget: int,
+    prompts: list[array], responses: list[array], rows: list[int], token_budget: int,
     device: torch.device | str = "cpu", ranks: Ranks = ALONE, chain_of: list[int] | None = None,
 ) -> Iterator[MicroBatch]:  # fmt: skip
     """Yield this rank's share of the turns `rows` in micro-batches of at most token_budget padded
@@ -60,14 +63,14 @@ def _cut(ordered: list[int], lengths: dict[int, int], token_budget: int) -> list
 
 
 def _pad(prompts, responses, chains: list[list[int]], device) -> MicroBatch:
-    rows = [torch.tensor(prompts[chain[-1]] + responses[chain[-1]]) for chain in chains]
+    rows = [tensor(prompts[turns[-1]] + responses[turns[-1]]) for turns in chains]
     masks = [torch.zeros(len(row), dtype=torch.bool) for row in rows]
-    for mask, chain in zip(masks, chains, strict=True):
-        for turn in chain:
+    for mask, turns in zip(masks, chains, strict=True):
+        for turn in turns:
             start = len(prompts[turn])
             mask[start : start + len(responses[turn])] = True
     # 0 pads, though it may be a real token: the mask alone says what is a response.
     ids, mask = pad_sequence(rows, batch_first=True), pad_sequence(masks, batch_first=True)
-    turns = torch.tensor([turn for chain in chains for turn in chain])
-    said = torch.tensor([token for turn in turns.tolist() for token in responses[turn]])
-    return MicroBatch(turns, ids.to(device), mask.to(device), tokens=said.to(device))
+    turns = list(chain.from_iterable(chains))
+    said = tensor(chain.from_iterable(responses[turn] for turn in turns))
+    return MicroBatch(torch.tensor(turns), ids.to(device), mask.to(device), tokens=said.to(device))

@@ -8,6 +8,7 @@ most turns that an environment has; those that others lack are None in lists, ma
 no `rows`. The metrics of a batch are in `ppo.run.figures`.
 """
 
+from array import array
 from collections.abc import Callable, Sequence
 from copy import copy
 from itertools import chain, zip_longest
@@ -16,6 +17,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from storage.compact import compact, whole
 from storage.episodes import Episodes
 from storage.groups import anchors_of, groups_of
 from storage.merged import WORTH, in_chains, number_chains, share_saved
@@ -96,7 +98,8 @@ class RolloutStorage:
         episodes, one is under way or its group has less than E turns for each environment."""
         mates = self._mates(n)
         under_way = self.group_size and self.taken[n] and not self.taken[n][-1][1].done
-        return bool(under_way) or sum(self.turns[m] for m in mates) < len(mates) * self.least
+        taken = sum(len(self.taken[m]) for m in mates)
+        return bool(under_way) or taken < len(mates) * self.least
 
     def due(self, n: int) -> Sequence[int]:
         """The environments whose next prompts are due when n has answered: its own or, if that
@@ -117,8 +120,8 @@ class RolloutStorage:
 
     def act(self, n: int, response) -> None:
         """Keep the response that environment n is about to act on."""
-        self.acting[n] = response
-        self.episodes.before[self.ranks.share(self.n_env)[n]] = response.prompt.ids + response.ids
+        self.acting[n] = response = compact(response)
+        self.episodes.before[self.ranks.share(self.n_env)[n]] = whole(response)
 
     def before(self, n: int) -> list[int]:
         """The ids of the last prompt of environment n and of its response; [] at first."""
@@ -165,14 +168,15 @@ class RolloutStorage:
             t, n = divmod(row, self.n_env)
             self.episodes.insert(n, self.steps[t][n])
         for n, turns in enumerate(taken):  # other ranks' turns, too: a checkpoint holds all
-            self.episodes.before[n] = turns[-1][0].prompt.ids + turns[-1][0].ids
+            self.episodes.before[n] = whole(turns[-1][0])
         self.find_chains()
 
     def find_chains(self) -> None:
         """List the ids of all turns, and number their chains."""
         flat = list(chain.from_iterable(self.responses))
-        self.prompt_ids = [r.prompt.ids if r else [] for r in flat]
-        self.response_ids = [r.ids if r else [] for r in flat]
+        none = array("i")
+        self.prompt_ids = [r.prompt.ids if r else none for r in flat]
+        self.response_ids = [r.ids if r else none for r in flat]
         self.chain_of = number_chains(self.prompt_ids, self.response_ids, self.n_env)
         least = {"on": 0.0, "auto": WORTH, "off": float("inf")}[self.merge]
         if self.merged([self.rows]) < least:
@@ -296,7 +300,7 @@ class RolloutStorage:
         """
         limits = sorted(self.limit_prompts)
         prompts = self.next_prompts + [self.limit_prompts[at] for at in limits]
-        ids = [prompt.ids for prompt in prompts]
+        ids = [list(prompt.ids) for prompt in prompts]
         values = torch.zeros(len(ids))
         one, rows, budget = [[0]] * len(ids), range(len(ids)), self.token_budget
         for batch in micro_batches(ids, one, rows, budget, self.device, self.ranks):

@@ -381,7 +381,7 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
         for n in range(N):
             prompts = [rollouts.responses[t][n].prompt.ids for t in range(E)]
             # the batch begins with the prompt that the one before ended with, unanswered
-            assert prompts[0] == pending[n]
+            assert list(prompts[0]) == pending[n]
             assert prompts == [ids for slot, ids in engine.submitted if slot == n]
             assert all(a != b for a, b in itertools.pairwise([*prompts, pending_of(rollouts, n)]))
             for t in range(E):

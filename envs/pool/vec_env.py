@@ -119,8 +119,8 @@ class VecEnv:
         A Step with `done` and without `first` used up the seeds: nothing may be sent after it.
         """
         assert self.places[i].seed is not None, f"environment {i} has no episode to play"
-        busy = f"environment {i} is still busy with a turn"
-        assert i not in self.busy | self.results.keys(), busy
+        busy = i in self.asked or i in self.resting or i in self.results
+        assert not busy, f"environment {i} is still busy with a turn"
         self.places[i].responses.append(Said(response, truncated))
         self._proceed(i)
 

@@ -36,7 +36,7 @@ def test_each_environment_has_its_own_pace():
     rollouts.finish(0, FakePrompt([7]))
     assert rollouts.full
     rollouts.join()
-    assert [[r.ids for r in turn] for turn in rollouts.responses] == [[[5], [2]], [[6], [3]]]
+    assert [[list(r.ids) for r in turn] for turn in rollouts.responses] == [[[5], [2]], [[6], [3]]]
     assert [[s.reward for s in turn] for turn in rollouts.steps] == [[3.0, 1.0], [4.0, 2.0]]
 
 
