@@ -109,7 +109,7 @@ def fill(setting: Setting, vocab: int) -> RolloutStorage:
         prompt = SimpleNamespace(ids=torch.randint(vocab, (PROMPT,)).tolist())
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
         ended = dict(done=True, terminated=True, truncated=False, fault="")
-        told = dict(seed=n, episode=0, saw="", success=False, metrics={})
+        told = dict(number=1, seed=n, episode=0, saw="", success=False, metrics={})
         step = SimpleNamespace(reward=float(n % 2), **told, **ended)
         logps = [-1.0] * RESPONSE
         rollouts.act(n, Response(prompt, ids, logps, text="", pieces=[], truncated=False))

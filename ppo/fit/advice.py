@@ -1,6 +1,6 @@
-"""Does a run fit? `--dry-run-memory` prints a table of bytes per rank, with advice if it does not.
-A run on a GPU gets the advice as a warning. Only the model's config.json is read; the formulas are
-in `ppo.fit.estimate`.
+"""Does a run fit? `--dry-run-memory` prints a table of bytes per rank, with advice if it does not,
+and seconds per update. A run on a GPU gets the advice as a warning. Only the model's config.json is
+read; the formulas are in `ppo.fit.estimate` and `ppo.fit.roofline`.
 """
 
 import importlib.util
@@ -10,7 +10,8 @@ from dataclasses import fields, replace
 
 import torch
 
-from ppo.fit.estimate import MOMENTS, Setting, Shape, estimate, load_shape, states, totals
+from ppo.fit.estimate import MOMENTS, Setting, Shape, estimate, load_shape, loading, states, totals
+from ppo.fit.roofline import find_device, seconds
 from ppo.model.decoder import choose_dtype
 
 
@@ -32,6 +33,7 @@ def dry_run(args) -> None:
     there = capacities(local_ranks())
     setting = setting_of(args, there[0])
     print(table(shape, setting, there))
+    print(times(shape, setting))
     if not fits(needs(shape, setting), there):
         raise ValueError(advice(shape, setting, there))
 
@@ -80,7 +82,7 @@ def setting_of(args, device: int) -> Setting:
 def needs(shape: Shape, setting: Setting) -> tuple[int, int]:
     """Bytes (of the device at the peak, of the host)."""
     moved = (size for term, size in states(shape, setting).items() if setting.on_host(term))
-    return max(totals(shape, setting).values()), sum(moved)
+    return max(loading(shape, setting), *totals(shape, setting).values()), sum(moved)
 
 
 def fits(need: tuple[int, int], there: tuple[int, int]) -> bool:
@@ -97,9 +99,21 @@ def table(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:
     peak, host = needs(shape, setting)
     where = f"the {'GPU' if setting.cuda else 'CPU'} has {there[0] / 1e9:.2f} GB per rank"
     lines.append(f"peak {peak / 1e9:.2f} GB; {where}")
+    if peak == loading(shape, setting):
+        lines.append("this is at the start, when each rank reads the whole model")
     if host:
         lines.append(f"on the host {host / 1e9:.2f} GB; it has {there[1] / 1e9:.2f} GB per rank")
     return "\n".join(lines)
+
+
+def times(shape: Shape, setting: Setting) -> str:
+    """Two lines: how long an update may take on GPUs like this one, else on H100s."""
+    device = find_device(torch.cuda.get_device_name() if torch.cuda.is_available() else "")
+    phases = seconds(shape, setting, device)
+    sums = {name: sum(parts.values()) for name, parts in phases.items()}
+    each = (f"{name} {sums[name]:.3g} ({max(p, key=p.get)})" for name, p in phases.items())
+    first = f"seconds (estimated) of an update if each rank has one {device.name}"
+    return f"{first}: {sum(sums.values()):.3g}\n{', '.join(each)}"
 
 
 def advice(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:

@@ -72,6 +72,9 @@ class Setting:
     reference: str = "device"  # or host, sharded
     lora_rank: int = 0  # 0: all parameters are trained
     no_critic: bool = False  # then k is 0
+    ppo_epoch: int = 1
+    minibatch: int = 128  # turns of all ranks in an optimizer step
+    tis_cap: float | None = None  # None: scoring computes log pi_old
     engine: str = "transformers"  # or vllm
     cuda: bool = False
     vllm_share: int = 0  # bytes that vLLM may take of a GPU
@@ -108,6 +111,14 @@ def totals(shape: Shape, setting: Setting) -> dict[str, int]:
     """Give moment -> bytes on the device of a rank."""
     columns = zip(*estimate(shape, setting).values(), strict=True)
     return dict(zip(MOMENTS, map(sum, columns), strict=True))
+
+
+def loading(shape: Shape, setting: Setting) -> int:
+    """Bytes on the device before anything is sharded, cast or moved away: the model and the critic
+    in fp32 and, if there is one, the copy that is the reference."""
+    critic = setting.critic_layers * shape.layer
+    copied = setting.reference in ("device", "sharded") and not setting.lora_rank
+    return FP32 * (shape.model + critic) + copied * setting.itemsize * shape.model
 
 
 def trained(shape: Shape, setting: Setting) -> int:
