@@ -346,9 +346,12 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(
             f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone"
         )
-    if args.endpoint_sampling == "untrained" and (args.group_size or args.engine == "transformers"):
-        what = "--group-size" if args.group_size else "--engine transformers"
-        raise ValueError(f"--endpoint-sampling untrained does not go with {what}")
+    if args.endpoint_sampling == "untrained":
+        bad = ["--group-size"] * bool(args.group_size)
+        bad += ["--engine transformers"] * (args.engine == "transformers")
+        bad += [f"--memory {args.memory}"] * (args.memory != "verbatim")
+        if bad:
+            raise ValueError(f"--endpoint-sampling untrained does not go with {bad[0]}")
     if args.reference == "sharded" and args.zero_stage != 3:
         raise ValueError("--reference sharded needs --zero-stage 3")
     if args.reference == "none" and args.kl_coef > 0:

@@ -234,7 +234,7 @@ def wishes(prompt) -> dict:
     wish = dict(prompt.untrained or {})
     wish.pop("n", None)  # it is asked so many times
     for name in ("response_format", "tool_choice"):
-        if schema := wish.pop(name, None):
+        if (schema := wish.pop(name, None)) is not None:
             wish["structured_outputs"] = StructuredOutputsParams(json=schema)
     return wish
 
