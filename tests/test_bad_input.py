@@ -126,7 +126,7 @@ FLAGS = [
     ("--temperature 1e-320", "--temperature must be 0 or from 0.001 to 1000, got 1e-320"),
     # what does not go together
     ("--endpoint-sampling untrained --engine transformers", "untrained does not go with --engine"),
-    ("--endpoint-sampling untrained", "untrained does not go with --memory window"),
+    ("--endpoint-sampling untrained", "untrained does not go with --engine transformers"),
     ("--endpoint-sampling untrained --group-size 2", "untrained does not go with --group-size"),
     ("--temperature 0", "--temperature must be above 0 in training; 0 (greedy) is for --eval-only"),
     ("--minibatch 3", "n_env x e_len = 2 x 2 = 4 turns do not divide into minibatches of 3"),
