@@ -217,7 +217,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--skip-first-eval", action="store_true", help="do not evaluate the initial model")
     group("--eval-episodes", type=int, default=256, help="episodes of an evaluation")
     group("--eval-only", action="store_true", help="evaluate, report what the model says, stop")
-    group("--dry-run-memory", action="store_true", help="estimate bytes per rank and stop")
+    group("--dry-run-memory", action="store_true", help="estimate bytes and seconds, and stop")
     group("--track", choices=["none", "wandb"], default="none",
           help="where the figures go besides TensorBoard")  # fmt: skip
     group("--log-envs", type=int, default=2, help="environments in trajectories.jsonl")

@@ -5,8 +5,8 @@ Each phase of an update is a sum of parts. A part is work divided by the rate th
 overlaps, except that a step of decoding takes the longer of its arithmetic and its reading. All
 turns have their full length, as in `ppo.fit.estimate`, whose letters the formulas use: D, Q, K, V,
 L, k, s. Besides, P and R are the tokens of a prompt and a response, and T = P + R. Not counted:
-environments, ranks that wait for one another, prefixes that are cached, vLLM's sleep and start,
-values at the ends of batches, the warm-up, evaluations, checkpoints.
+turns that are merged, environments, ranks that wait for one another, prefixes that are cached,
+vLLM's sleep and start, values at the ends of batches, the warm-up, evaluations, checkpoints.
 """
 
 from dataclasses import dataclass

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
 import main
 from ppo.fit import advice as dry_run
-from ppo.fit.estimate import Setting, Shape
+from ppo.fit.estimate import Setting, Shape, loading, totals
+from ppo.fit.roofline import PHASES
 
 SMALL = "--env-name toy --n-env 2 --e-len 2 --minibatch 4 --engine transformers --dry-run-memory"
 QWEN_CONFIG = Qwen2Config(
@@ -53,6 +54,9 @@ def test_a_run_that_fits_is_a_table_and_nothing_else(here, capsys):
     assert lines[0].split() == ["GB", "per", "rank", "generate", "score", "backward", "step"]
     assert [line[:14].strip() for line in lines[1:11]] == [*TERMS, "total"]
     assert lines[11].startswith("peak 0.") and "the CPU has" in lines[11]
+    assert lines[12].startswith("seconds (estimated) of an update if each rank has one H100: ")
+    assert [part.split()[0] for part in lines[13].split(", ")] == list(PHASES)
+    assert len(lines) == 14
     assert not err and sorted(here.rglob("*")) == before
 
 
@@ -149,6 +153,20 @@ def test_what_is_in_force_already_is_no_advice():
     for flag in ("--gradient-checkpointing", "--token-budget", "--dtype", ", --zero-stage 3"):
         assert flag not in line
     assert "offload" not in line and "--reference device" not in line
+
+
+def test_a_sharded_model_may_not_fit_before_it_is_sharded():
+    # the model and two layers of the critic in fp32, and the reference in bf16
+    whole = 4 * (7_615_616_512 + 2 * 233_057_792) + 2 * 7_615_616_512
+    setting = replace(GPU, ranks=64, zero_stage=3, n_env=1, gradient_checkpointing=True)
+    assert loading(QWEN, setting) == whole > max(totals(QWEN, setting).values())
+    assert dry_run.needs(QWEN, setting)[0] == whole
+    assert "this is at the start" in dry_run.table(QWEN, setting, HERE)
+    assert "--reference host" in dry_run.advice(QWEN, setting, (40 * 10**9, 500 * 10**9))
+    away = replace(setting, reference="host")  # it is copied to the host, without a stop
+    assert loading(QWEN, away) == whole - 2 * 7_615_616_512
+    lora = replace(setting, lora_rank=16)  # there is no copy, but the model is cast only then
+    assert loading(QWEN, lora) == loading(QWEN, away)
 
 
 def test_the_host_may_be_what_is_too_small():
