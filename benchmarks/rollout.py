@@ -136,7 +136,9 @@ def print_table(what: str, rates: dict[tuple[Way, int], float]) -> None:
 def rollout(way: Way, n_env: int, engine, render, repetition: int) -> Stopwatch:
     """Collect n_env * e_len turns in this way; return the time it took."""
     envs = SlowEnvs(n_env, repetition, SECONDS if way.slow else 0.0, way.together)
-    settings = argparse.Namespace(memory="window", memory_length=way.memory_length)
+    settings = argparse.Namespace(
+        memory="window", memory_length=way.memory_length, history_thinking="keep"
+    )
     memories = make_memories(settings, envs.resume(None))
     storage = RolloutStorage(way.e_len, n_env, 4096)
     lengths = Lengths(engine, way.tokens, way.together, repetition)
@@ -239,7 +241,7 @@ class RowLengths(TransformersEngine):
     """
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
-        self.queue.append((slot, prompt, Countdown(seed, self.response_limit)))
+        self.queue[slot] = prompt, Countdown(seed, self.response_limit)
         self.response_limit = RESPONSE_LIMIT  # bound of the batch, which ends with its last row
 
 
