@@ -379,9 +379,9 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
         assert not rollouts.limit_prompts  # its episodes end, but by no time limit
         assert sorted(slot for slot, _ in engine.submitted) == sorted([*range(N)] * E)
         for n in range(N):
-            prompts = [rollouts.responses[t][n].prompt.ids for t in range(E)]
+            prompts = [list(rollouts.responses[t][n].prompt.ids) for t in range(E)]
             # the batch begins with the prompt that the one before ended with, unanswered
-            assert list(prompts[0]) == pending[n]
+            assert prompts[0] == pending[n]
             assert prompts == [ids for slot, ids in engine.submitted if slot == n]
             assert all(a != b for a, b in itertools.pairwise([*prompts, pending_of(rollouts, n)]))
             for t in range(E):

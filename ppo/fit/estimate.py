@@ -150,8 +150,11 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     numbers = 7 if setting.offload_optimizer else 3 if stage in (1, 2) else 2
     # each rank holds the turns of all ranks; the warm-up has many batches at once
     turns = max(1, setting.w_epoch) * setting.ranks * setting.n_env * setting.e_len
-    # in lists an id takes 40 bytes, a log-prob 32, and the text of a token 18
-    lists = 40 * setting.prompt_limit + (40 + 32 + 18) * setting.response_limit
+    # in arrays an id and a log-prob take 4 bytes each, and the text of a token 18; in lists an id
+    # takes 40: the next prompt of each environment, and its last one with the response
+    held = turns * (4 * setting.prompt_limit + (4 + 4 + 18) * setting.response_limit)
+    ids = 2 * setting.prompt_limit + setting.response_limit
+    held += setting.ranks * setting.n_env * 40 * ids
     return {
         "parameters": parameters,
         "gradients": FP32 * gradients,
@@ -159,7 +162,7 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
         "reference": ceil(reference / (setting.ranks if setting.reference == "sharded" else 1)),
         # a mask and 7 numbers, of which values and returns need a critic
         "batch: tensors": turns * setting.response_limit * (1 + (7 - 2 * setting.no_critic) * FP32),
-        "batch: lists": turns * lists,
+        "batch: lists": held,
     }
 
 

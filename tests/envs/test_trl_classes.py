@@ -231,7 +231,7 @@ def test_names():
         "tools::Guess": "unknown environment ':Guess'; the form is tools:module:Class, as in",
         "tools:none_such:Guess": "environment 'none_such:Guess' cannot be imported (ModuleNot",
         "tools:trl_tools:Torn": "environment 'tools:trl_tools:Torn' cannot be made: TypeError: ",
-        "nothing": "unknown environment 'nothing'; choices, nearest first: ",
+        "nothing": "unknown environment 'nothing'; nearest first: ",
     }.items():
         with pytest.raises(ValueError) as raised:
             make_env(name)
