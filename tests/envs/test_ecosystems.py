@@ -53,10 +53,7 @@ def test_a_library_is_a_family(name):
 def test_other_names_are_as_they_were():
     assert envs.library("textarena") == envs.library("textarena_of_mine:x") == ""
     assert envs.family("textarena_of_mine:x") == "foreign"
-    with pytest.raises(
-        ValueError,
-        match="unknown environment 'textarena'; nearest first: .*; one of yours: module:EnvId",
-    ):
+    with pytest.raises(ValueError, match="unknown environment 'textarena'; nearest first: "):
         envs.make_env("textarena")
 
 
