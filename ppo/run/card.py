@@ -5,12 +5,13 @@ model/, and again after an evaluation of this model. It holds no path of this ma
 """
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from ppo.run.files import write_text
 from ppo.run.saved import model_update
 
-CARD = "README.md"
+ARGS, CARD = "args.json", "README.md"
 PAPER = "https://openreview.net/forum?id=6CE5PLsZdW"
 SETTINGS = (
     "env_name model seed advantages n_env e_len group_size minibatch ppo_epoch lr critic_lr "
@@ -70,7 +71,7 @@ PROMPTS = ("memory", "memory_length", "prompt_limit", "response_limit")  # what 
 
 def model_card(run: Path, update: int) -> str:
     """Return the card of the model that `update` updates of a run have made."""
-    about = json.loads((run / "args.json").read_text(encoding="utf-8"))
+    about = json.loads((run / ARGS).read_text(encoding="utf-8"))
     args = about["args"]
     local = Path(args["model"]).exists()  # its path says nothing to others
     model = Path(args["model"]).name if local else args["model"]
@@ -94,7 +95,7 @@ def evaluation_table(run: Path, update: int) -> str:
     """Return a row for each evaluation up to `update`; the last of an update counts."""
     path, rows = run / "eval.jsonl", {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        if line.startswith("{"):  # a line that was filled in is empty
+        with suppress(ValueError):  # a line that was filled in is empty or torn
             record = json.loads(line)
             if record["update"] <= update:
                 rows[record["update"]] = ROW.format_map(record)

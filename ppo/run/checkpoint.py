@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ppo.errors import RunError
-from ppo.run.card import CARD, model_card
+from ppo.run.card import ARGS, CARD, model_card
 from ppo.run.directory import logs, say_what_is_trusted
 from ppo.run.files import append_records, recover, sha256, sync, written_aside
 from ppo.run.saved import (
@@ -196,7 +196,8 @@ def save_checkpoint(
             if ranks.rank == 0:
                 tokenizer.save_pretrained(aside)
                 (aside / MODEL_UPDATE).write_text(f"{state['update']}\n", encoding="utf-8")
-                (aside / CARD).write_text(model_card(run, state["update"]), encoding="utf-8")
+                if (run / ARGS).exists():  # the directory of a run, which a card describes
+                    (aside / CARD).write_text(model_card(run, state["update"]), encoding="utf-8")
     if ranks.rank == 0 and not written:
         delete_old(run, keep, whole)
 

@@ -50,7 +50,7 @@ def test_a_card_counts_evaluations_up_to_its_model(tmp_path):
     line = '{{"update": {}, "eval/episodes": 4, "eval/success": {}, "eval/success_low": 0.1, '
     line += '"eval/success_high": 0.9, "eval/return": 0, "eval/return_stderr": 0, '
     line += '"eval/episode_len": 3}}\n'
-    lines = [line.format(0, 0.25), "\n", line.format(2, 0.5), line.format(2, 0.75)]
+    lines = [line.format(0, 0.25), '{"upd\n', "\n", line.format(2, 0.5), line.format(2, 0.75)]
     (tmp_path / "eval.jsonl").write_text("".join([*lines, line.format(4, 1)]))
     rows = evaluation_table(tmp_path, 2).splitlines()[2:4]
     assert rows == ["| 0 | 4 | 0.250 [0.100, 0.900] | 0.000 +- 0.000 | 3.0 |",
