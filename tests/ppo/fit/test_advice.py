@@ -184,15 +184,17 @@ def test_the_batches_of_the_warm_up_may_be_too_large_for_the_host():
     # Crafter: 128 x 16 turns and 20 times as many of 4096 + 512 tokens, in each rank's lists
     batch = dict(n_env=128, e_len=16, prompt_limit=4096, token_budget=4608)
     cold, warm = replace(GPU, **batch), replace(GPU, w_epoch=20, **batch)
-    lists = 2048 * (40 * 4096 + 90 * 512)
-    assert dry_run.needs(QWEN, cold)[1] == lists and dry_run.needs(QWEN, warm)[1] == 20 * lists
-    line = dry_run.advice(QWEN, warm, (10**12, 8 * 10**9))
-    assert line.startswith("the run needs 8.6 GB of the host per rank, which has 8.0 GB. With one")
-    assert "half the --w-epoch (fits) 4.3 GB" in line and "half the --n-env (fits) 4.3 GB" in line
+    # arrays for each turn, and lists of the ids that each environment goes on from
+    arrays, ids = 2048 * (4 * 4096 + 26 * 512), 128 * 40 * (2 * 4096 + 512)
+    assert dry_run.needs(QWEN, cold)[1] == arrays + ids
+    assert dry_run.needs(QWEN, warm)[1] == 20 * arrays + ids
+    line = dry_run.advice(QWEN, warm, (10**12, 12 * 10**8))
+    assert line.startswith("the run needs 1.3 GB of the host per rank, which has 1.2 GB. With one")
+    assert "half the --w-epoch (fits) 0.7 GB" in line and "half the --n-env (fits) 0.6 GB" in line
     assert "half the --w-epoch" not in dry_run.advice(QWEN, cold, (10**12, 10**6))
     # eight ranks of 16 environments hold as much, each of them
     ranks = replace(warm, ranks=8, n_env=16)
-    assert dry_run.needs(QWEN, ranks)[1] == 20 * lists
+    assert dry_run.needs(QWEN, ranks)[1] == 20 * arrays + ids
 
 
 def test_a_model_that_is_too_large_anyway():

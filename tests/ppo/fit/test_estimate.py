@@ -97,7 +97,8 @@ def test_what_is_moved_to_the_host_is_counted_there(shape):
     assert at("score", shape, setting)["activations"] == (
         at("score", shape, here)["activations"] + 4 * 452
     )
-    assert needs(shape, setting)[1] == 28 * 150 + 4 * 452
+    ids = 8 * 40 * (2 * 4 + 2)  # which the 8 environments of all ranks go on from
+    assert needs(shape, setting)[1] == 28 * 150 + 4 * 452 + ids
     # a CPU has no other memory
     setting = replace(setting, cuda=False)
     assert needs(shape, setting)[1] == 0
@@ -252,7 +253,8 @@ def test_the_batch_is_what_python_and_torch_allocate():
 
 def test_the_peak_is_the_largest_moment(shape):
     sums = totals(shape, SETTING)
-    always = 4 * 597 + 8 * 597 + 4 * 452
+    # parameters, averages, the reference, and the ids that two environments go on from
+    always = 4 * 597 + 8 * 597 + 4 * 452 + 2 * 40 * (2 * 4 + 2)
     # two prompts of 4 tokens: keys and values, 12 numbers, and a layer, 8 + 12 + 18 numbers
     assert sums["generate"] == always + 2 * 4 * 4 * (12 + 38)
     assert sums["backward"] == always + 4 * 597 + 4 * 2976 + 1344
