@@ -140,7 +140,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group = parser.add_argument_group("generation").add_argument
     group("--model", type=model_path, help="directory, run or hub name of a Hugging Face model")
     group("--engine", default="auto",
-          help="vllm, transformers or module:Class; auto: vllm if it can")  # fmt: skip
+          help="vllm, transformers or module:Class; auto: the faster of the two")  # fmt: skip
     group("--gpu-memory-utilization", type=float, default=0.3, help="vLLM's share of the GPU")
     group("--template-kwargs", type=json_object, default={}, metavar="JSON",
           help='arguments of the chat template, as in \'{"enable_thinking": false}\'')  # fmt: skip

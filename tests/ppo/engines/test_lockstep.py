@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
 
-from ppo.engines.contract import make_engine, split_text
+from ppo.engines.contract import by_speed, make_engine, split_text
 from ppo.engines.lockstep import TransformersEngine, sample
 from ppo.model.actor_critic import ActorCritic
 
@@ -123,6 +123,18 @@ def test_the_choice_of_an_engine(tokenizer, monkeypatch):
         make("vllm")
     with pytest.raises(ValueError, match="--zero-stage 3 needs --engine vllm"):
         make("transformers", zero_stage=3)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "gpu", "threads", "first"),
+    [(64, False, 0, "transformers"), (128, False, 0, "vllm"), (64, True, 0, "vllm"),
+     (64, False, 8, "vllm")],
+)  # fmt: skip
+def test_auto_tries_the_faster_engine_first(tmp_path, monkeypatch, hidden, gpu, threads, first):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    (tmp_path / "config.json").write_text(f'{{"hidden_size": {hidden}}}')
+    names = by_speed(SimpleNamespace(model=str(tmp_path), env_threads=threads))
+    assert sorted(names) == ["transformers", "vllm"] and names[0] == first
 
 
 def test_the_pieces_of_a_text_are_what_each_token_adds(tokenizer):
