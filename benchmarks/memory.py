@@ -20,6 +20,7 @@ import ppo.fit.estimate
 import ppo.model.decoder
 from arguments import get_args
 from benchmarks.common import proc_bytes, random_lm, run_python
+from memory.chat import Prompt
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.engines.contract import Response
@@ -106,7 +107,7 @@ def fill(setting: Setting, vocab: int) -> RolloutStorage:
     """Make turns of full length, as the estimate assumes."""
     rollouts = RolloutStorage(1, TURNS, setting.token_budget)
     for n in range(TURNS):
-        prompt = SimpleNamespace(ids=torch.randint(vocab, (PROMPT,)).tolist())
+        prompt = Prompt(torch.randint(vocab, (PROMPT,)).tolist(), False)
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
         ended = dict(done=True, terminated=True, truncated=False, fault="")
         told = dict(number=1, seed=n, episode=0, saw="", success=False, metrics={})
