@@ -12,9 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
-import torch
-from transformers import PretrainedConfig
-
 from storage.named import check_call, find
 from storage.program import life_sign
 
@@ -161,6 +158,9 @@ def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
 def by_speed(args) -> list[str]:
     """Return the names of ENGINES, for this model the faster one first. With --env-threads that is
     vLLM: their environments are slow, and lock-step would wait for them."""
+    import torch  # only here, because programs parse their command lines before it is loaded
+    from transformers import PretrainedConfig
+
     config, _ = PretrainedConfig.get_config_dict(args.model)
     narrow = (config.get("hidden_size") or NARROW) < NARROW
     vllm_first = not narrow or torch.cuda.is_available() or getattr(args, "env_threads", 0)
