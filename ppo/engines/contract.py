@@ -157,13 +157,15 @@ def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> Engine:
 
 def by_speed(args) -> list[str]:
     """Return the names of ENGINES, for this model the faster one first. With --env-threads that is
-    vLLM: their environments are slow, and lock-step would wait for them."""
+    vLLM: their environments are slow, and lock-step would wait for them. Only vLLM has what
+    untrained calls ask for."""
     import torch  # only here, because programs parse their command lines before it is loaded
     from transformers import PretrainedConfig
 
     config, _ = PretrainedConfig.get_config_dict(args.model)
     narrow = (config.get("hidden_size") or NARROW) < NARROW
-    vllm_first = not narrow or torch.cuda.is_available() or getattr(args, "env_threads", 0)
+    needed = getattr(args, "env_threads", 0) or args.endpoint_sampling == "untrained"
+    vllm_first = needed or not narrow or torch.cuda.is_available()
     return ["vllm", "transformers"] if vllm_first else ["transformers", "vllm"]
 
 
