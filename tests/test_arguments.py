@@ -264,7 +264,8 @@ def test_help_shows_the_defaults_of_what_is_typed(capsys):
 
 def test_other_programs_import_nothing_heavy_before_they_parse():
     modules = "ppo.reports.viewer, ppo.reports.curves, ppo.reports.evaluations, ppo.reports.push"
-    code = f"import sys, {modules}, ppo.paper.reproduce, ppo.engines.serve; print(*sys.modules)"
+    modules += ", ppo.paper.reproduce, ppo.engines.serve, models.make"
+    code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -18,7 +18,7 @@ from envs.arithmetic import evaluate
 from envs.gsm8k import GSM8K
 from envs.gsm8k_rows import number_of, source
 from envs.text_env import act, begin
-from models.make import CHAT_TEMPLATE
+from models.clone import CHAT_TEMPLATE
 from ppo.engines.contract import Engine
 from ppo.reports import viewer
 

@@ -12,7 +12,7 @@ from memory.calls import read
 from memory.chat import Renderer
 from memory.messages import Chat
 from memory.probe import check_calls
-from models.make import CHAT_TEMPLATE
+from models.clone import CHAT_TEMPLATE
 
 HERMES = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 LLAMA = '{"name": "add", "parameters": {"a": 1}}'

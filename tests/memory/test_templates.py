@@ -15,7 +15,7 @@ import memory
 from envs.text_env import Observation, Step
 from memory.chat import Renderer, make_render
 from memory.messages import Chat
-from models.make import CHAT_TEMPLATE
+from models.clone import CHAT_TEMPLATE
 
 TINY = Path(__file__).resolve().parents[2] / "models" / "tiny"
 ARGUMENT = {"type": "object", "properties": {"word": {"type": "string", "description": "a word"}}}

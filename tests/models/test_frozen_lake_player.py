@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from arguments import MODELS, get_args
 from envs.text_env import act, begin
 from memory.chat import Renderer
-from models.make import demonstrations
+from models.clone import demonstrations
 
 if not util.find_spec("textarena"):
     pytest.skip("textarena is not installed", allow_module_level=True)

@@ -10,7 +10,7 @@ from arguments import MODELS
 from envs.text_env import begin
 from memory.chat import Renderer
 from memory.window import WindowMemory
-from models.make import demonstrations
+from models.clone import demonstrations
 from models.players.guess import HALVE, PASSAGES, TASKS, Player
 
 

@@ -10,7 +10,7 @@ from envs.babyai import BabyAI
 from envs.text_env import Observation
 from memory.chat import Renderer
 from memory.window import WindowMemory
-from models.make import demonstrations
+from models.clone import demonstrations
 from models.players.babyai import Player, thought, wanted_things
 
 

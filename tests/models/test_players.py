@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from arguments import MODELS
 from memory.chat import Renderer
-from models.make import demonstrations
+from models.clone import demonstrations
 from models.players import PLAYERS, babaisai, calculator, crafter
 from models.players.crafter import Sight
 

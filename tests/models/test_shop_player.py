@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from arguments import EMBEDDED_FAMILIES
 from memory.chat import Renderer
-from models.make import demonstrations
+from models.clone import demonstrations
 from models.players.shop import TASKS, Player, said_with
 
 MODEL = Path(EMBEDDED_FAMILIES["shop"]["model"])

@@ -1,0 +1,168 @@
+"""Clones a scripted player: demonstrations, a tokenizer, a model of random weights, and training.
+
+`models.make` is the program.
+"""
+
+import importlib
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Tokenizer,
+)
+
+from envs.text_env import act, begin
+from memory.chat import Renderer
+from memory.window import WindowMemory
+from models.players import PLAYERS
+from ppo.model.decoder import response_logps
+from storage.minibatch import micro_batches
+
+# Calls are written as Hermes and Qwen write them; tools are listed in the system message.
+CHAT_TEMPLATE = """\
+{%- for m in messages %}
+    {{- '<|im_start|>' + m.role + '\\n' + m.content }}
+    {%- if tools and loop.first %}
+        {{- '\\n\\n# Tools' }}
+        {%- for tool in tools %}{{- '\\n' + tool.function | tojson }}{%- endfor %}
+    {%- endif %}
+    {%- for call in m.tool_calls or [] %}
+        {{- '\\n<tool_call>\\n' + call.function | tojson + '\\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+TURNS = [*(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant")), "<|im_end|>\n"]
+
+
+def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0):
+    """Return (messages, response) of every turn that the player plays.
+
+    The memory's length alternates between shortest and longest_memory. If the last turn were always
+    in sight, a clone would learn to follow it and be lost in the first turn.
+    """
+    turns = []
+    for episode in range(episodes):
+        observation = begin(player.env, seed * 100_003 + episode)
+        memory = WindowMemory(shortest + episode % (longest_memory - shortest + 1))
+        memory.reset(observation)
+        player.start()
+        done = False
+        while not done and (responses := player.respond(observation.text)) is not None:
+            learnt, executed = responses
+            turns.append((memory.messages(), learnt))
+            step = act(player.env, executed)
+            observation, done = step.observation, step.done
+            memory.update(step)
+    return turns
+
+
+def train_tokenizer(texts: list[str], passages: list[str], vocab_size: int):
+    """Train a byte-pair tokenizer on `texts` in which each of `passages` is one token."""
+    for passage in passages:
+        texts = [text.replace(passage, "") for text in texts]
+    tokenizer = Tokenizer(models.BPE())
+    # AutoTokenizer gives every model of this architecture this one, whatever tokenizer.json says.
+    tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in passages])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def build(tokenizer, hidden: int, layers: int) -> Qwen2ForCausalLM:
+    """Return a model with random weights."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 32,  # 32 is the smallest head of vLLM's CPU kernels
+        num_key_value_heads=2,
+        max_position_embeddings=32768,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},  # prompts are short
+        tie_word_embeddings=True,
+        initializer_range=0.1,  # .02, as usual, learns to copy from the prompt 5 times later
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) -> None:
+    """Maximise the likelihood of the responses with AdamW."""
+    optimizer = torch.optim.AdamW(lm.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.01)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / 30, total_iters=30)
+    rng = np.random.default_rng(seed)
+    for step in range(steps):
+        rows = rng.choice(len(prompts), batch, replace=False).tolist()
+        n_tokens = sum(len(responses[row]) for row in rows)
+        total = 0.0
+        for part in micro_batches(prompts, responses, rows, token_budget=8192):
+            logps = response_logps(lm, part.ids, part.response_mask, temperature=1.0)
+            loss = -logps.sum() / n_tokens
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(lm.parameters(), 1.0)
+        optimizer.step()
+        cosine.step() if step >= 30 else warm_up.step()
+        optimizer.zero_grad()
+        if (step + 1) % 50 == 0:
+            print(f"step {step + 1}/{steps}: loss per token {total:.4f}", flush=True)
+
+
+def play_tasks(family: str, seed: int) -> list:
+    """Return the demonstrations of all tasks of a family."""
+    players, turns = importlib.import_module(PLAYERS[family]), []
+    for task, given in players.TASKS.items():
+        given = dict(given)
+        episodes = given.pop("episodes")
+        player = players.Player(task, np.random.default_rng(seed), **given)
+        shortest = getattr(players, "SHORTEST_MEMORY", 0)
+        played = demonstrations(player, episodes, seed, players.LONGEST_MEMORY, shortest)
+        print(f"{task}: {len(played)} turns in {episodes} episodes", flush=True)
+        turns += played
+    return turns
+
+
+def make_model(args) -> None:
+    """Play, clone, and save the model. args: of `models.make`"""
+    torch.manual_seed(args.seed)
+    turns = play_tasks(args.family, args.seed + 1)
+    texts = [m["content"] for messages, _ in turns for m in messages] + [r for _, r in turns]
+    passages = TURNS + importlib.import_module(PLAYERS[args.family]).PASSAGES
+    tokenizer = train_tokenizer(texts, passages, args.vocab_size)
+    lm = build(tokenizer, args.hidden, args.layers)
+    tokenizer.save_pretrained(args.out)
+    lm.config.save_pretrained(args.out)
+    tokenizer = AutoTokenizer.from_pretrained(args.out)  # may differ, and is what users will get
+    render = Renderer(tokenizer, 4096)
+    prompts = [render(messages).ids for messages, _ in turns]
+    responses = [
+        tokenizer(r, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]
+        for _, r in turns
+    ]
+    print(f"vocabulary {len(tokenizer)}, prompt {np.mean([len(p) for p in prompts]):.0f} tokens, "
+          f"response {np.mean([len(r) for r in responses]):.0f}")  # fmt: skip
+    clone(lm, prompts, responses, args.steps, args.batch, args.lr, args.seed)
+    lm.to(torch.bfloat16).save_pretrained(args.out)
+    print(f"{sum(p.numel() for p in lm.parameters()) / 1e6:.3f} M parameters in {args.out}")
