@@ -223,8 +223,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--log-envs", type=int, default=2, help="environments in trajectories.jsonl")
     try:
         typed = sys.argv[1:] if argv is None else argv
-        known, _ = parser.parse_known_args([word for word in typed if word not in HELP])
-        known.help = bool(set(HELP) & {*typed})
+        known, wrong = parser.parse_known_args([word for word in typed if word not in HELP])
+        known.help = bool(wrong or set(HELP) & {*typed})  # nothing will run
         resumed = resumed_run(known)
         saved = saved_args(resumed) if resumed else {}
         if known.env_threads or known.env_workers:  # what is typed replaces the other kind

@@ -101,7 +101,7 @@ def main(args) -> int:
             with timer("collect", batches.progress):
                 collect(envs, memories, engine, render, batches, args.seed, stop)
             engine.sleep()
-            with timer("warmup"):
+            with timer("warmup", warm_up_critic.progress):
                 figures = warm_up_critic(agent, batches, estimator, stop)
             if stop.asked:
                 return logger.goodbye(stop, saved=False)

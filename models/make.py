@@ -1,4 +1,4 @@
-"""Makes the embedded models: tiny Qwen2-architecture language models that play badly.
+"""Make the embedded models: tiny Qwen2-architecture language models that play badly.
 
     python -m models.make --out models/tiny
     python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai

@@ -23,7 +23,7 @@ from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference  # noqa: E402
 from ppo.run.figures import batch_figures  # noqa: E402
 from ppo.run.stop import Stop  # noqa: E402
-from ppo.warmup import warm_up_critic  # noqa: E402
+from ppo.warmup import WarmUp  # noqa: E402
 from storage.ranks import ALONE, Ranks  # noqa: E402
 
 WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9)
@@ -52,7 +52,7 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     )
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
     rollouts = fill_storage(E=5, N=4, token_budget=30, ranks=ranks)
-    metrics = [warm_up_critic(agent, rollouts, estimator, Stop(ranks), **WARM_UP)]
+    metrics = [WarmUp(**WARM_UP)(agent, rollouts, estimator, Stop(ranks))]
     for seed in range(updates):
         made = dict(extends="+merged" in stage, ranks=ranks)
         rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, **made)

@@ -27,11 +27,11 @@ SLOTS = 32  # responses that are sampled at the same time
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until Ctrl-C. Returns the exit code; a mistake is told in one line."""
-    parser = Parser("serve", description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path, help="a run's directory")
-    parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
+    parser = Parser("ppo.engines.serve", description=__doc__.splitlines()[0])
+    parser.add_argument("run", metavar="RUN", type=Path, help="directory of a run")
+    parser.add_argument("--port", type=int, default=8000, help="of the endpoint; 0: a free one")
     parser.add_argument("--initial", action="store_true", help="serve what the run began with")
-    parser.add_argument("--engine", help="default: as the run had it")
+    parser.add_argument("--engine", help="what generates (default: as the run had it)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampling noise")
     given = parser.parse_args(argv)
     try:

@@ -1,4 +1,4 @@
-"""Evaluations as a Markdown table: eval.md in a run's directory, or one table over several runs.
+"""Write evaluations as a Markdown table: eval.md of a run, or one table over several runs.
 
     python -m ppo.reports.evaluations RUN [RUN ...]
 

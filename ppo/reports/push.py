@@ -1,4 +1,4 @@
-"""Pushes the model of a run to the Hugging Face hub, with its model card.
+"""Push the model of a run to the Hugging Face hub, with its model card.
 
     python -m ppo.reports.push RUN ORG/NAME [--private]
 

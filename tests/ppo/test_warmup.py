@@ -12,7 +12,7 @@ from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.model.actor_critic import ActorCritic
 from ppo.run.stop import Stop
-from ppo.warmup import warm_up_critic
+from ppo.warmup import WarmUp
 from storage.rollout import RolloutStorage
 
 DISCOUNTS = dict(gamma_step=0.9, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
@@ -29,7 +29,10 @@ def make_agent(k=1, seed=0, **options) -> Agent:
 
 
 def warm_up(agent, rollouts, w_iter=3, w_fraction=0.5, w_lr=0.01) -> dict[str, float]:
-    return warm_up_critic(agent, rollouts, ESTIMATOR, Stop(), w_iter, w_fraction, w_lr, 0.9)
+    warm_up = WarmUp(w_iter, w_fraction, w_lr, 0.9)
+    figures = warm_up(agent, rollouts, ESTIMATOR, Stop())
+    assert warm_up.progress() == w_iter / (w_iter + 1)
+    return figures
 
 
 def snapshot(named) -> dict[str, torch.Tensor]:

@@ -101,7 +101,7 @@ def test_a_call_that_cannot_be_rendered_stops_no_other():
 def refused(capsys, *words: str) -> str:
     assert serve.main(list(map(str, words))) == 2
     out, err = capsys.readouterr()
-    assert err.startswith("serve: error: ") and err.count("\n") == 1 and not out
+    assert err.startswith("ppo.engines.serve: error: ") and err.count("\n") == 1 and not out
     return err
 
 
