@@ -92,7 +92,7 @@ h1 { font-size: 24px; margin: 0 0 .6em; overflow-wrap: anywhere }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums }
 th, td { text-align: left; padding: 4px 13px 4px 0; border-bottom: 1px solid var(--line);
          white-space: nowrap; vertical-align: top }
-tr > :first-child { white-space: normal; min-width: min(30vw, 21em) }
+tr > :first-child { white-space: normal; min-width: min(30vw, 11em) }
 th { color: var(--soft); font-weight: 600 }
 summary { cursor: pointer; color: var(--soft); margin-bottom: .6em; width: fit-content }
 p, ul { max-width: 75ch; color: var(--soft) }
