@@ -9,6 +9,7 @@ folder, or the repository after `pip install -e .`, on the path of the program t
 """
 
 import os
+import signal
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -31,6 +32,7 @@ def main() -> int:
     """Run the command that is typed, and return its exit code."""
     name, *words = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `| head`
         print(usage())
         return 0
     if name not in COMMANDS:

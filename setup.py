@@ -6,7 +6,6 @@ pip install -e .[vllm]      also vLLM for CUDA
 pip install -e .[ranks]     also DeepSpeed and accelerate's launcher, for --zero-stage 1, 2 and 3
 pip install -e .[lora]      also peft, for --lora-rank
 pip install -e .[agents]    also LangGraph and OpenAI's SDK, for the programs in examples/
-pip install -e .[report]    also matplotlib, for the learning curves of ppo.reports.curves
 pip install -e .[wandb]     also Weights & Biases, for --track wandb
 pip install -e .[test]      also what `make test` needs
 pip install -e .[textarena] also a library of environments; the others are reasoning-gym (gsm8k
@@ -50,6 +49,7 @@ setup(
         "pillow",
         "tensorboard>=2.18",
         "tqdm>=4.66",
+        "matplotlib>=3.9",
     ],
     extras_require={
         "vllm": ["vllm>=0.25,<=0.32.0"],
@@ -57,7 +57,6 @@ setup(
         "lora": ["peft>=0.18"],
         "agents": ["langgraph>=1.2", "langchain-openai>=1.7", "openai>=3.50"],
         "wandb": ["wandb>=0.31"],
-        "report": ["matplotlib>=3.9"],
         "textarena": ["textarena==0.7.4"],
         "reasoning-gym": ["reasoning-gym==0.1.25"],
         "gem": ["gem-llm==0.1.0"],  # not beside vLLM: see docs/ecosystems.md
@@ -68,7 +67,6 @@ setup(
             "pytest-xdist>=3.6",
             "hypothesis>=6",
             "ruff>=0.15",
-            "matplotlib>=3.9",
             "deepspeed>=0.19.8",
             "peft>=0.18",
         ],

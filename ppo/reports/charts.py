@@ -88,7 +88,7 @@ def import_figure() -> tuple:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ValueError("matplotlib is missing: pip install -e .[report]") from error
+        raise ValueError("matplotlib is missing: pip install matplotlib") from error
     return Figure, rc_context
 
 

@@ -37,7 +37,7 @@ pipeline_tag: text-generation
 
 # {model}, trained in {env} by PPO
 
-This language model acts in the text environment `{env}`. It was trained there for {update} updates
+This language model acts in the text environment `{env}`. It was trained there (updates: {update})
 with turnwise-ppo, which follows the paper [Context-lite Multi-turn RL for LLM Agents]({paper}).
 
 ## Evaluation
