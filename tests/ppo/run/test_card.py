@@ -30,7 +30,7 @@ def test_every_model_has_a_card(run, model_dir):
     assert len(rows) == 2  # of the initial model, and of this one, which was evaluated later
     for row, e in zip(rows, evals, strict=True):
         assert f"| {e['update']} | 2 | {e['eval/success']:.3f} [" in row
-    assert "| e_len | 2 |" in text and "trained there for 1 updates" in text
+    assert "| e_len | 2 |" in text and "trained there (updates: 1)" in text
     assert "--env-name toy --model THIS --memory window --memory-length 1 --prompt-limit" in text
     for place in (str(run), str(Path(model_dir).parent)):
         assert place not in card
