@@ -38,7 +38,8 @@ pipeline_tag: text-generation
 # {model}, trained in {env} by PPO
 
 This language model acts in the text environment `{env}`. It was trained there (updates: {update})
-with turnwise-ppo, which follows the paper [Context-lite Multi-turn RL for LLM Agents]({paper}).
+with turnwise-ppo, which follows the paper [Verlog: Context-lite Multi-turn Reinforcement Learning
+framework for Long-Horizon LLM Agents]({paper}).
 
 ## Evaluation
 
