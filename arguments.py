@@ -12,7 +12,8 @@ from pathlib import Path
 from shutil import which
 
 import envs
-from envs import LIBRARIES, check_data, family
+from envs import LIBRARIES, check_data, check_prompts, family
+from envs.prompts import prompts_of
 from ppo.run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
 from storage.program import Parser, is_main, life_sign
 
@@ -129,6 +130,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
           help="seconds that a turn may take, with workers and for agents")  # fmt: skip
     group("--data", metavar="PATH", type=os.path.abspath,
           help="gsm8k's rows, JSONL or parquet (default: made ones)")  # fmt: skip
+    group("--prompts", type=prompts_of, metavar="FILE",
+          help="your own prompts in the place of ours, TOML: docs/environments.md")  # fmt: skip
     group("--endpoint-sampling", choices=["refuse", "run", "untrained"], default="refuse",
           help="agents that ask for top_p and the like: refuse them, sample as the run does, or "
           "answer untrained: as asked, but as no sample")  # fmt: skip
@@ -323,6 +326,8 @@ def check(args: argparse.Namespace) -> None:
     if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
     check_data(args.env_name, args.data)
+    if args.prompts is not None:
+        check_prompts(args.env_name, args.prompts)
     if args.track == "wandb" and find_spec("wandb") is None:
         raise ValueError("--track wandb needs the package wandb: pip install wandb")
     turns = args.turns_per_update or args.n_env * args.e_len

@@ -10,6 +10,8 @@ a user's module of that name: `make_env("textarena:GuessTheNumber-v0")` makes on
 import difflib
 import importlib
 
+from envs.prompts import check_fields
+
 # The name of an environment is a key of ENVS, or key-task if the class lists `tasks`.
 ENVS = {
     "babyai": "envs.babyai:BabyAI",
@@ -39,9 +41,11 @@ def make_env(name: str, **options):
     format_penalty: subtracted from the reward of a turn whose response names no action
     max_episode_steps: number of turns after which an episode is truncated
     data: file of rows, for an environment that has a `source` of them
+    prompts: a user's own, in the place of ours; see `envs.prompts`
     ValueError: there is no such environment, or a package that it needs is not installed
     """
     options = {key: value for key, value in options.items() if value is not None}
+    prompts = options.pop("prompts", {})
     if name.startswith(AGENT):
         from envs.agent import AgentEnv
 
@@ -55,7 +59,10 @@ def make_env(name: str, **options):
 
         return make_foreign(name, **options)
     environment, task = _find(name)
-    return environment(*task, **options)
+    env = environment(*task, **options)
+    if _key(name) in prompts:
+        env.prompts = prompts[_key(name)]
+    return env
 
 
 def family(name: str) -> str:
@@ -94,9 +101,28 @@ def check_data(name: str, data: str | None) -> None:
         raise ValueError(f"--data: {name} takes none; those that do: {', '.join(takers)}")
 
 
+def check_prompts(name: str, prompts: dict[str, dict[str, str]]) -> None:
+    """ValueError: --prompts has words that no environment takes, or none for `name`"""
+    takers = [key for key, path in ENVS.items() if hasattr(_load(path), "prompt_fields")]
+    choices = f"choices: {', '.join(takers)}"
+    for key, table in prompts.items():
+        if key not in takers:
+            raise ValueError(f"--prompts: no environment takes [{key}]; {choices}")
+        check_fields(key, table, _load(ENVS[key]).prompt_fields)
+    if _key(name) not in takers:
+        raise ValueError(f"--prompts: {name} takes none, its words are in its class; {choices}")
+    if _key(name) not in prompts:
+        raise ValueError(f"--prompts: there is no [{_key(name)}] for {name} in the file")
+
+
+def _key(name: str) -> str:
+    """Return the key in ENVS of one of our environments."""
+    return name if name in ENVS or ":" in name else name.split("-", 1)[0]
+
+
 def _find(name: str) -> tuple[type, list[str]]:
     """Return the class behind a name, and the arguments that it takes first: a task or nothing."""
-    key, *task = [name] if name in ENVS else name.split("-", 1)
+    key, task = _key(name), [] if name in ENVS else name.split("-", 1)[1:]
     if key in ENVS:
         try:
             environment = _load(ENVS[key])

@@ -12,14 +12,21 @@ from envs.baba_game import MAX_STEPS, Level, draw
 from envs.baba_levels import PLANS, generate
 from envs.text_env import THINK_ACT, TextEnv
 
-SYSTEM = """\
-You play a puzzle on a grid. Its rules are written on the map in text blocks, and you can change \
-them. Each turn you take one of these actions:
+ACTIONS = """\
 idle: wait for one turn,
 up: move one step up,
 right: move one step to the right,
 down: move one step down,
-left: move one step to the left.
+left: move one step to the left"""
+TIPS = """\
+- Look at all objects and blocks, and work out which rule is in your way or missing.
+- Plan which block to push, from which side, before you move: you cannot pull a block back.
+- If you are stuck, break a rule or make one. A new rule may surprise you: it can change what \
+wins, what stops you and even who you are."""
+SYSTEM = f"""\
+You play a puzzle on a grid. Its rules are written on the map in text blocks, and you can change \
+them. Each turn you take one of these actions:
+{ACTIONS}.
 
 An observation will follow: the rules that hold now, then every object and every text block (rule \
 `word`) with its position as seen from the object that you control, which is not listed itself.
@@ -34,10 +41,7 @@ bottom, make a rule. It holds for as long as they stand like that.
 something that IS STOP is in the way. A block at the edge moves only along the edge.
 
 Tips:
-- Look at all objects and blocks, and work out which rule is in your way or missing.
-- Plan which block to push, from which side, before you move: you cannot pull a block back.
-- If you are stuck, break a rule or make one. A new rule may surprise you: it can change what \
-wins, what stops you and even who you are.
+{TIPS}
 
 PLAY!"""
 
@@ -59,6 +63,7 @@ class BabaIsAI(TextEnv):
         for way in ("up", "right", "down", "left")
     } | {"idle": ["wait", "stay", "stay still", "noop", "no op", "do nothing", "pass"]}
     instruction = THINK_ACT.removesuffix(".") + ": idle, up, right, down, left"
+    prompt_fields = {"actions": lambda env: ACTIONS, "tips": lambda env: TIPS}
 
     def __init__(self, task: str, format_penalty: float = 0.1, max_episode_steps: int = MAX_STEPS):
         if task not in self.tasks:

@@ -39,23 +39,28 @@ DOOR_COLOURS = ("yellow", "green", "blue", "purple")
 SYSTEM_BEFORE = """\
 You play a simple navigation game: you walk through rooms on a grid and handle keys, balls, boxes \
 and doors. Your goal is to """
-SYSTEM_AFTER = """.
-
-Each turn you take one of these actions:
+ACTIONS = """\
 turn left: face the direction on your left,
 turn right: face the direction on your right,
 go forward: move one step in the direction you face,
 pick up: take the object one step in front of you if your hands are free,
 drop: put what you carry on the empty floor one step in front of you,
 toggle: open or close the door one step in front of you (a locked door opens only while you carry \
-the key of its colour; a toggled box is destroyed).
+the key of its colour; a toggled box is destroyed)"""
+TIPS = """\
+- Toggle interacts with what is right in front of you, so walk up to the door you want first.
+- An action that did not change the observation will not change it the next time: try another one.\
+"""
+SYSTEM_AFTER = f""".
+
+Each turn you take one of these actions:
+{ACTIONS}.
 
 An observation will follow: what you see and carry, with distances from where you stand, in the \
 direction you face. You have reached an object when it is 1 step forward.
 
 Tips:
-- Toggle interacts with what is right in front of you, so walk up to the door you want first.
-- An action that did not change the observation will not change it the next time: try another one.
+{TIPS}
 
 PLAY!"""
 
@@ -89,6 +94,12 @@ class BabyAI(TextEnv):
         r" (?:it|(?:locked |closed )?(?:(?:red|green|blue|purple|yellow|grey) )?"
         r"(?:key|ball|box|door|object|item))\b"
     )
+
+    prompt_fields = {
+        "mission": lambda env: env.level.mission,
+        "actions": lambda env: ACTIONS,
+        "tips": lambda env: TIPS,
+    }
 
     def __init__(
         self, task: str, format_penalty: float = 0.1, max_episode_steps: int | None = None

@@ -28,6 +28,11 @@ class Crafter(TextEnv):
     actions = tuple(crafter_text.ACTIONS)
     default_action = "Noop"
     near_misses = crafter_text.NEAR_MISSES
+    prompt_fields = {
+        "actions": lambda env: crafter_text.TOLD,
+        "tips": lambda env: crafter_text.TIPS,
+        "achievements": lambda env: crafter_text.still_missing(env.world.unlocked),
+    }
 
     def __init__(self, format_penalty: float = 0.1, max_episode_steps: int = 2000):
         super().__init__(max_episode_steps, format_penalty)

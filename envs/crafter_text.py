@@ -37,6 +37,12 @@ ACHIEVEMENTS = (  # roughly from easy to hard
     "Collect Iron, Make Iron Pickaxe, Make Iron Sword, Collect Diamond"
 ).split(", ")
 
+TOLD = ",\n".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
+TIPS = """\
+Advice: look at your status, inventory, surroundings and the cell that you face, compare them with \
+the requirements, and plan which achievement to reach next. To use a thing, walk next to it and \
+move towards it once more so that you face it. Wall yourself in with stone before you sleep."""
+
 RULES = """You play Crafter, a survival game on a map of square cells seen from above. \
 Your goal is to unlock every achievement of the list below without dying.
 
@@ -72,9 +78,7 @@ energy is 9 unlocks Wake Up.
 Every observation names the nearest thing of each kind among the cells up to 4 west or east and up \
 to 3 north or south of you, its distance in steps and its direction, and the thing that you face.
 
-Advice: look at your status, inventory, surroundings and the cell that you face, compare them with \
-the requirements, and plan which achievement to reach next. To use a thing, walk next to it and \
-move towards it once more so that you face it. Wall yourself in with stone before you sleep.
+{tips}
 
 Achievements still to unlock:
 {missing}
@@ -91,9 +95,11 @@ CENTRE = 4, 3  # column and row of the player in a view
 
 def system_prompt(unlocked: set[str]) -> str:
     """Return the rules, and the achievements missing from `unlocked` (in Crafter's own names)."""
-    actions = ",\n".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
-    missing = list_missing(unlocked) or "None is left. Stay alive."
-    return RULES.format(actions=actions, missing=missing)
+    return RULES.format(actions=TOLD, tips=TIPS, missing=still_missing(unlocked))
+
+
+def still_missing(unlocked: set[str]) -> str:
+    return list_missing(unlocked) or "None is left. Stay alive."
 
 
 def list_missing(unlocked: set[str]) -> str:

@@ -9,7 +9,7 @@ storage see `Observation` and `Step`.
 import functools
 import re
 import string
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import gymnasium
@@ -17,6 +17,7 @@ from gymnasium.spaces import Text
 
 from envs import contract
 from envs.actions import all_phrases, find_action, split, with_action
+from envs.prompts import filled
 
 THINK_ACT = """What will you do next? Please respond in the following format:
     THINK: step-by-step reasoning
@@ -113,6 +114,9 @@ class TextEnv(gymnasium.Env):
     named_objects: re.Pattern | None = None  # may follow a verb, as in "pick up the key"
     binary_reward = False  # True turns positive rewards into 1 (the paper: BabyAI and BabaIsAI)
     instruction = THINK_ACT
+    # name in braces in a user's own prompts -> function of the environment that returns its text
+    prompt_fields: dict[str, Callable] = {"actions": lambda env: ", ".join(env.actions)}
+    prompts: dict[str, str] = {}  # a user's own `system` and `instruction`: see `envs.prompts`
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
     observation_space = Text(max_length=65536, min_length=0, charset=string.printable)
@@ -183,7 +187,9 @@ class TextEnv(gymnasium.Env):
         return text, float(reward), terminated, truncated, info
 
     def _info(self, text: str) -> dict:
-        return dict(system=self.system_prompt(), instruction=self.instruction, kept=self.kept(text))
+        ours = dict(system=self.system_prompt(), instruction=self.instruction)
+        own = {part: filled(words, self) for part, words in self.prompts.items()}
+        return ours | own | dict(kept=self.kept(text))
 
 
 def executed(response: str, action: str, valid: bool) -> dict:

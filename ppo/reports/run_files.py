@@ -166,6 +166,8 @@ def shown_value(name: str, run: Run, runs: list[Run]) -> str:
     """The text of a setting; of a path its last part, if this tells the runs apart as well."""
     texts = {str(other.settings.get(name, "-")) for other in runs}
     text = str(run.settings.get(name, "-"))
+    if isinstance(run.settings.get(name), dict):  # prompts are long
+        return f"{text[:36]} ..." if len(text) > 40 else text
     short = {Path(each).name for each in texts}
     return Path(text).name if len(short) == len(texts) and text.startswith(("/", ".")) else text
 

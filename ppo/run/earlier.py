@@ -55,7 +55,9 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
     """ValueError: flags are typed that the resumed run had otherwise; the line lists them."""
     given = {name: str(value) for name, value in vars(args).items() if name not in FREE}
     changed = [name for name in given if name in saved and given[name] != str(saved[name])]
-    words = ", ".join(f"--{n.replace('_', '-')} {given[n]} (was {saved[n]})" for n in changed)
+    short = lambda value: text if len(text := str(value)) < 80 else f"{text[:76]} ..."
+    words = [f"--{n.replace('_', '-')} {short(given[n])} (was {short(saved[n])})" for n in changed]
+    words = ", ".join(words)
     if set(changed) & set(FIXED):
         raise ValueError(f"--resume {args.resume} with {words}: start a new run for that")
     if changed and not (args.override or args.eval_only):

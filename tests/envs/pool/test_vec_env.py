@@ -366,6 +366,7 @@ def test_the_environments_of_the_command_line():
         env_timeout=9.0,
         env_threads=0,
         data=None,
+        prompts=None,
     )
     envs = make_envs(args, panel_seeds(2, 2, range(2)))
     envs.reset()

@@ -1,0 +1,96 @@
+"""A user's own prompts: what they put in the place of ours, and mistakes in the file."""
+
+import json
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+import pytest
+
+from arguments import TINY, get_args
+from envs import check_prompts, make_env
+from envs.babyai import ACTIONS, TIPS
+from envs.prompts import prompts_of
+from envs.text_env import THINK_ACT, act, begin
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "prompts.toml"
+
+
+def test_the_example_takes_the_place_of_our_words():
+    env = make_env("babyai-goto", prompts=prompts_of(str(EXAMPLE)))
+    first = begin(env, 3)
+    mission = env.level.mission
+    assert first.system == (
+        f"You steer a robot through rooms. It must {mission}, and nothing else counts.\n"
+        f"In each turn the robot does one of these things:\n{ACTIONS}.\n{TIPS}"
+    )
+    assert first.instruction.startswith("Reason briefly") and THINK_ACT not in first.instruction
+    plain = begin(make_env("babyai-goto"), 3)
+    assert plain.text == first.text and plain.system != first.system  # the game stays as it was
+
+
+def test_what_the_file_leaves_out_stays_ours():
+    prompts = prompts_of(str(EXAMPLE))
+    ours, theirs = (begin(make_env("baba-goto_win", prompts=p), 0) for p in (None, prompts))
+    assert ours.instruction == theirs.instruction and ours.system != theirs.system
+    assert make_env("toy", prompts=prompts).prompts == {}
+
+
+def test_the_fields_are_those_of_the_turn():
+    env = make_env("crafter", prompts={"crafter": {"instruction": "Left: {achievements} {0: 1}"}})
+    first = begin(env, 0)
+    assert first.instruction.startswith("Left: 1. Collect Wood,\n2. Place Table")
+    assert first.instruction.endswith("{0: 1}")  # these braces hold no name of a field
+    env.world.player.achievements["collect_wood"] = 1
+    step = act(env, "ACTION: Noop")
+    assert step.observation.instruction.startswith("Left: 1. Place Table")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "prompts.toml: No such file or directory"),
+        ("[toy", "is not TOML: "),
+        ("system = 'x'", "'system' must be a table [system] with system or instruction, or both"),
+        ("[toy]", "'toy' must be a table [toy]"),
+        ("[toy]\ntips = 'x'", "[toy] tips is unknown; choices: system, instruction"),
+        ("[toy]\nsystem = 3", "[toy] system must be a text"),
+    ],
+)
+def test_a_file_that_cannot_be_used(text, said, tmp_path):
+    path = tmp_path / "prompts.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ArgumentTypeError) as error:
+        prompts_of(str(path))
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts", "said"),
+    [
+        ("toy", {"tye": {"system": "x"}}, "takes [tye]; choices: babyai, baba, crafter, toy"),
+        ("toy", {"crafter": {"system": "{goal}"}}, "has {goal}; choices: {actions}, {tips}, {ach"),
+        ("baba-goto_win", {"toy": {"system": "x"}}, "no [baba] for baba-goto_win in the file"),
+        ("tools-shop", {"toy": {"system": "x"}}, "tools-shop takes none, its words are in"),
+        ("toy-box:Own-v0", {"toy": {"system": "x"}}, "toy-box:Own-v0 takes none"),
+    ],
+)
+def test_words_that_nobody_takes(name, prompts, said):
+    with pytest.raises(ValueError) as error:
+        check_prompts(name, prompts)
+    assert said in str(error.value)
+
+
+def test_a_run_keeps_them_without_the_file(tmp_path, capsys):
+    file, run, model = tmp_path / "own.toml", tmp_path / "run", ["--model", str(TINY)]
+    file.write_text("[toy]\nsystem = 'Say {actions}.'")
+    args = get_args(["--env-name", "toy", "--prompts", str(file), *model])
+    run.mkdir()  # as ppo.run.directory writes it
+    (run / "args.json").write_text(json.dumps({"args": vars(args)}, default=str))
+    file.unlink()
+    again = get_args(["--resume", str(run), "--eval-only"])
+    assert again.prompts == args.prompts == {"toy": {"system": "Say {actions}."}}
+    file.write_text("[toy]\nsystem = 'Other words.'")
+    with pytest.raises(SystemExit):
+        get_args(["--resume", str(run), "--prompts", str(file)])
+    assert "--prompts" in (line := capsys.readouterr().err) and line.count("\n") == 1
