@@ -20,6 +20,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "train": ("main:program", [], "train, as `python main.py` does"),
     "evaluate": ("main:program", ["--eval-only"], "evaluate a RUN, or any --model"),
     "report": ("ppo.reports.curves:main", [], "draw the learning curves of runs"),
+    "failures": ("ppo.reports.failures:main", [], "group the failed episodes of a run"),
     "view": ("ppo.reports.viewer:main", [], "show what the model of a run said"),
     "reproduce": ("ppo.paper.reproduce:main", [], "make a table or a figure of the paper"),
     "fit": ("main:program", ["--dry-run-memory"], "estimate whether a run fits into memory"),

@@ -223,7 +223,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--dry-run-memory", action="store_true", help="estimate bytes and seconds, and stop")
     group("--track", choices=["none", "wandb"], default="none",
           help="where the figures go besides TensorBoard")  # fmt: skip
-    group("--log-envs", type=int, default=2, help="environments in trajectories.jsonl")
+    group("--log-envs", type=int, default=2, help="environments whose turns are logged")
     try:
         typed = sys.argv[1:] if argv is None else argv
         known, wrong = parser.parse_known_args([word for word in typed if word not in HELP])

@@ -167,6 +167,7 @@ def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> N
     if logger.leads and transcript:
         title = f"{args.env_name}, {args.model}, {update} updates, T = {args.temperature}"
         logger.say(write_check(logger.run_dir, transcript, title))
+        logger.played(update, panel.turns)
     stop.now()  # all ranks learn it if the first one could not write
 
 

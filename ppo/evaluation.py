@@ -74,7 +74,8 @@ class Panel:
         self.record.finished.extend(played)
         self.valid = self.ranks.gather(self.valid)
         turns = self.ranks.gather(self.turns)
-        for n, response, step in sorted(turns, key=lambda turn: (turn[2].seed, turn[2].number)):
+        self.turns = sorted(turns, key=lambda turn: (turn[2].seed, turn[2].number))
+        for n, response, step in self.turns:
             self.transcript.add(n, response, step)
 
     def summary(self) -> dict[str, float]:

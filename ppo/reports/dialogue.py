@@ -1,4 +1,4 @@
-"""Reads the dialogue log (trajectories.jsonl) as episodes, and makes text safe to show.
+"""Reads a dialogue log (trajectories.jsonl, ...) as episodes, and makes text safe to show.
 
 An episode here is the part of it that the log holds. Its first turns may lie before the log (in the
 warm-up), it may span several updates, and it may have no end.
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ppo.reports.run_files import read_jsonl
 
+TRAINED, EVALUATED = "trajectories.jsonl", "eval_trajectories.jsonl"
 SCORES = ("advantages", "values", "kl")  # numbers per token, which can colour it
 FAILED = ("failure", "time limit", "fault")
 NEEDED = set(
@@ -48,15 +49,21 @@ def _outcome(last: dict) -> str:
     return "success" if last["success"] else failed
 
 
-def read_log(run: Path) -> list[dict]:
-    """The turns of the log. Torn lines are left out, with a notice on stderr.
+def read_log(run: Path, evaluation: bool = False) -> list[dict]:
+    """The turns of the training's log, or of the last --eval-only. Torn lines are left out, with a
+    notice on stderr.
 
     ValueError: there is no log, or no turn in it
     """
-    path = run / "trajectories.jsonl"
+    path = run / (EVALUATED if evaluation else TRAINED)
     if not path.is_file():
-        what = "has no trajectories.jsonl" if run.is_dir() else "is not a directory"
-        raise ValueError(f"{run} {what}; RUN is the --run-dir of a run that was trained")
+        what = f"has no {path.name}" if run.is_dir() else "is not a directory"
+        how = "trained"
+        if evaluation:
+            how = "evaluated with --eval-only"
+        elif (run / EVALUATED).is_file():
+            how += "; --evaluation shows what --eval-only played"
+        raise ValueError(f"{run} {what}; RUN is the --run-dir of a run that was {how}")
     records, torn = [], []
     for number, turn in enumerate(read_jsonl(path), start=1):
         whole = turn is not None and NEEDED <= turn.keys()

@@ -1,6 +1,7 @@
 """Shows the dialogue log of a run: as one HTML file, in the terminal, or an episode as a GIF.
 
     python -m ppo.reports.viewer RUN                             writes RUN/trajectories.html
+    python -m ppo.reports.viewer RUN --evaluation                the last --eval-only instead
     python -m ppo.reports.viewer RUN --frames                    with a picture of every turn
     python -m ppo.reports.viewer RUN --env 1                     prints environment 1's episodes
     python -m ppo.reports.viewer RUN --env 1 --episode 7 --gif   writes RUN/env-1-episode-7.gif
@@ -30,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     program = Program(prog="ppo.reports.viewer", description="Show the dialogues of a run.")
     add = program.add_argument
     add("run", type=Path, metavar="RUN", help="directory of a run")
+    add("--evaluation", action="store_true", help="show the last --eval-only")
     add("--env", type=int, help="only this environment; without --out and --frames it is printed")
     add("--episode", type=int, help="only episodes with this number in their environment")
     span = ("FIRST", "LAST")
@@ -46,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def view(args: argparse.Namespace) -> None:
-    logged = dialogue.episodes_of(dialogue.read_log(args.run))
+    logged = dialogue.episodes_of(dialogue.read_log(args.run, args.evaluation))
     episodes = dialogue.filter_episodes(
         logged, args.env, args.episode, args.updates, args.failures, args.invalid, args.longest
     )
@@ -69,7 +71,8 @@ def view(args: argparse.Namespace) -> None:
 
 
 def write_dialogue_page(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
-    out = args.out or args.run / "trajectories.html"
+    name = dialogue.EVALUATED if args.evaluation else dialogue.TRAINED
+    out = args.out or (args.run / name).with_suffix(".html")
     if args.frames:
         from ppo.reports.replay import data_uris  # imports PIL and the environments
     frames = data_uris(args.run, episodes) if args.frames else {}
@@ -84,7 +87,8 @@ def write_gif(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
     if len(episodes) > 1:
         raise ValueError("--gif is of one episode: name it with --env and --episode")
     [episode] = episodes
-    out = args.out or args.run / f"env-{episode.env}-episode-{episode.number}.gif"
+    name = f"{'eval-' * args.evaluation}env-{episode.env}-episode-{episode.number}.gif"
+    out = args.out or args.run / name
     save_gif(out, args.run, episode)
     print(f"{out}: {episode.length} turns")
 

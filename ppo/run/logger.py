@@ -17,7 +17,7 @@ from ppo.run.console import Console
 from ppo.run.figures import batch_figures
 from ppo.run.files import append_records
 from ppo.run.track import make_tracker
-from ppo.run.turns import write_open_episodes, write_rows, write_turns
+from ppo.run.turns import write_evaluation, write_open_episodes, write_rows, write_turns
 from storage.program import command
 from storage.ranks import ALONE, Ranks
 
@@ -129,6 +129,11 @@ class Logger:
         if self.leads:
             refresh_card(self.run_dir)
         self.console.forget_time()
+
+    def played(self, update: int, turns: list) -> None:
+        """Write what the first environments of a panel played: its turns, in order."""
+        if self.leads:
+            write_evaluation(self.run_dir, update, turns, self.tokenizer, self.args.log_envs)
 
     def check_finite(self, update: int, rollouts, agent) -> None:
         """RunError: the numbers of too many steps broke down; the last such turns are written."""

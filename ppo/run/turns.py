@@ -2,14 +2,16 @@
 
 `trajectories.jsonl` is what a researcher reads to see what the model says: what it saw, its prompt,
 the response token by token with its log-prob, value, advantage and KL, what the environment did,
-and, where there are tools or users, the messages that were exchanged.
-`python -m ppo.reports.viewer RUN` shows it.
+and, where there are tools or users, the messages that were exchanged. `eval_trajectories.jsonl` is
+the same of the last --eval-only, without what only the trainer knows.
+`python -m ppo.reports.viewer RUN` shows them.
 """
 
+import json
 from math import isfinite
 from pathlib import Path
 
-from ppo.run.files import append_records
+from ppo.run.files import append_records, write_text
 
 
 def write_turns(run: Path, update: int, rollouts, tokenizer, n_env: int) -> None:
@@ -44,11 +46,35 @@ def write_rows(path: Path, update: int, rollouts, tokenizer, rows: list[int]) ->
     append_records(path, update, records)
 
 
+def write_evaluation(run: Path, update: int, turns: list, tokenizer, n_env: int) -> None:
+    """Write the turns (environment, Response, Step) of environments 0 .. n_env - 1 of a panel."""
+    records = []
+    for n, response, step in turns:
+        if n < n_env:
+            unknown = [None] * len(response.ids)
+            scores = dict(values=unknown, advantages=unknown, kl=unknown)
+            logps = [round(x, 5) for x in response.logps]  # the engine's
+            said = {"update": update, "env": n} | _told(response, step, tokenizer)
+            records.append(said | {"logps": logps} | scores)
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    write_text(run / "eval_trajectories.jsonl", text)
+
+
 def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
     response, step = rollouts.responses[t][n], rollouts.steps[t][n]
     length = len(response.ids)
     per_token = lambda tensor: [round(x, 5) for x in tensor[t, n, :length].tolist()]
     kl = per_token(rollouts.logps - rollouts.ref_logps)
+    return _told(response, step, tokenizer) | {
+        "logps": per_token(rollouts.logps),
+        "values": [None] * length if rollouts.values is None else per_token(rollouts.values),
+        "advantages": per_token(rollouts.advantages),
+        "kl": [x if isfinite(x) else None for x in kl],  # there may be no reference
+    }
+
+
+def _told(response, step, tokenizer) -> dict:
+    """What was said and done in a turn."""
     return {
         "episode": step.episode,
         "seed": step.seed,
@@ -71,8 +97,4 @@ def _turn(rollouts, tokenizer, t: int, n: int) -> dict:
         "response_truncated": response.truncated,
         "prompt_overflow": response.prompt.overflow,
         "tokens": response.pieces,
-        "logps": per_token(rollouts.logps),
-        "values": [None] * length if rollouts.values is None else per_token(rollouts.values),
-        "advantages": per_token(rollouts.advantages),
-        "kl": [x if isfinite(x) else None for x in kl],  # there may be no reference
     }
