@@ -204,3 +204,31 @@ def test_passages_are_in_the_prompts_and_leave_little_else(family, task):
     for passage in passages:
         prompts = [prompt.replace(passage, "") for prompt in prompts]
     assert max(map(len, prompts)) < 500
+
+
+def test_a_babyai_player_drops_the_wrong_thing_that_it_took():
+    player = make("babyai", "pick-up-seq-go-to", takes=0.5)
+    turns = play(player, 15)
+    assert sum(info["success"] for *_, info in turns) == 15
+    said = [learnt for seen, learnt, *_ in turns if seen.startswith("You carry ")]
+    wrong = [learnt for learnt in said if ", not the " in learnt]
+    # it takes the wrong thing on the way, and puts it where it stood, for there the floor is free
+    taken = [
+        learnt for _, learnt, done, _ in turns if "pick up" in done and "pick up" not in learnt
+    ]
+    assert len(taken) == len(wrong) > 0
+    assert all(re.fullmatch(r"THINK: I carry the \w+ \w+, not the \w+ \w+\.\nACTION: drop", one)
+               for one in wrong)  # fmt: skip
+
+
+def test_a_babyai_player_turns_away_from_what_stands_in_the_way_of_a_drop():
+    player = make("babyai", "pick-up-seq-go-to", takes=1.0)
+    text, _ = player.env.reset(seed=0)
+    player.start()
+    level = player.env.level
+    things = [thing for thing in level.grid.grid if thing and thing.can_pickup()]
+    level.carrying = next(thing for thing in things if player.is_wrong(thing))
+    level.grid.set(*level.front_pos, None)
+    assert player.respond(text)[0].endswith("ACTION: drop")
+    level.grid.set(*level.front_pos, next(thing for thing in things if thing != level.carrying))
+    assert player.respond(text)[0].endswith("ACTION: turn right")
