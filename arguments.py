@@ -326,8 +326,7 @@ def check(args: argparse.Namespace) -> None:
     if args.temperature == 0 and not args.eval_only:
         raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
     check_data(args.env_name, args.data)
-    if args.prompts is not None:
-        check_prompts(args.env_name, args.prompts)
+    check_prompts(args.env_name, args.prompts)
     if args.track == "wandb" and find_spec("wandb") is None:
         raise ValueError("--track wandb needs the package wandb: pip install wandb")
     turns = args.turns_per_update or args.n_env * args.e_len

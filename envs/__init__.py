@@ -101,8 +101,10 @@ def check_data(name: str, data: str | None) -> None:
         raise ValueError(f"--data: {name} takes none; those that do: {', '.join(takers)}")
 
 
-def check_prompts(name: str, prompts: dict[str, dict[str, str]]) -> None:
+def check_prompts(name: str, prompts: dict[str, dict[str, str]] | None) -> None:
     """ValueError: --prompts has words that no environment takes, or none for `name`"""
+    if prompts is None:
+        return
     takers = [key for key, path in ENVS.items() if hasattr(_load(path), "prompt_fields")]
     choices = f"choices: {', '.join(takers)}"
     for key, table in prompts.items():

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from arguments import MODELS
 from memory.chat import Renderer
 from models.clone import demonstrations
-from models.players import PLAYERS, babaisai, calculator, crafter
+from models.players import PLAYERS, babaisai, babyai, calculator, crafter
 from models.players.crafter import Sight
 
 
@@ -227,8 +227,16 @@ def test_a_babyai_player_turns_away_from_what_stands_in_the_way_of_a_drop():
     player.start()
     level = player.env.level
     things = [thing for thing in level.grid.grid if thing and thing.can_pickup()]
-    level.carrying = next(thing for thing in things if player.is_wrong(thing))
+    level.carrying = next(one for one in things if babyai.is_wrong(one, level.mission))
     level.grid.set(*level.front_pos, None)
     assert player.respond(text)[0].endswith("ACTION: drop")
     level.grid.set(*level.front_pos, next(thing for thing in things if thing != level.carrying))
     assert player.respond(text)[0].endswith("ACTION: turn right")
+
+
+def test_a_drill_begins_with_the_wrong_thing_in_the_hands_and_ends_when_it_is_down():
+    player = make("babyai", "putnext", takes=0.5, drills=1.0)
+    turns = play(player, 10)
+    assert all(seen.startswith("You carry ") for seen, *_ in turns)
+    assert sum(executed.endswith("ACTION: drop") for _, _, executed, _ in turns) == 10
+    assert not any(info["success"] for *_, info in turns)
