@@ -123,6 +123,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
     group("--n-env", type=int, help="number of environments that play in parallel")
     group("--max-episode-steps", type=int, help="turns of an episode (default: the task's limit)")
     group("--format-penalty", type=float, default=0.1, help="cost of a turn without a valid action")
+    group("--on-invalid", choices=["default", "end"], default="default",
+          help="what such a turn does: the default action, or end the episode")  # fmt: skip
     group("--env-workers", type=int, help="processes of the environments; 0: the trainer's own")
     group("--env-threads", type=int, default=0,
           help="threads instead, for environments that wait, without a time limit")  # fmt: skip

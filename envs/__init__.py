@@ -35,15 +35,22 @@ LIBRARIES = {
 }
 
 
-def make_env(name: str, **options):
+def make_env(name: str, on_invalid: str = "default", **options):
     """Make the environment `name`; an option that is None is left to the environment.
 
     format_penalty: subtracted from the reward of a turn whose response names no action
     max_episode_steps: number of turns after which an episode is truncated
     data: file of rows, for an environment that has a `source` of them
     prompts: a user's own, in the place of ours; see `envs.prompts`
+    on_invalid: "end" ends an episode, as a failure, at a response that names no action
     ValueError: there is no such environment, or a package that it needs is not installed
     """
+    if on_invalid == "end":
+        env = make_env(name, **options)
+        if not hasattr(env, "ends_when_invalid"):
+            raise ValueError(f"--on-invalid end: {name} reads whole messages; leave it out")
+        env.ends_when_invalid = True
+        return env
     options = {key: value for key, value in options.items() if value is not None}
     prompts = options.pop("prompts", {})
     if name.startswith(AGENT):

@@ -112,6 +112,7 @@ class TextEnv(gymnasium.Env):
     default_action: str  # runs in place of an invalid one
     near_misses: dict[str, list[str]] = {}  # action -> other phrases, see `actions.all_phrases`
     named_objects: re.Pattern | None = None  # may follow a verb, as in "pick up the key"
+    ends_when_invalid = False  # True ends an episode, as a failure, at a response without an action
     binary_reward = False  # True turns positive rewards into 1 (the paper: BabyAI and BabaIsAI)
     instruction = THINK_ACT
     # name in braces in a user's own prompts -> function of the environment that returns its text
@@ -179,6 +180,8 @@ class TextEnv(gymnasium.Env):
         truncated = self.steps >= self.max_episode_steps
         if self.binary_reward and reward > 0:
             reward = 1.0
+        if not valid and self.ends_when_invalid:  # what the default action did counts for nothing
+            reward, terminated, success = 0.0, True, False
         if not valid:
             reward -= self.format_penalty
         info = self._info(text) | executed(response, action, valid) | {"success": success}

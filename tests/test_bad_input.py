@@ -77,6 +77,7 @@ FLAGS = [
     ("--gamma-step 0,99", "argument --gamma-step: invalid float value: '0,99'"),
     ("--engine none", "unknown engine 'none'; choices: auto, vllm, transformers, or"),
     ("--lr-schedule cosine", "invalid choice: 'cosine' (choose from 'constant', 'linear')"),
+    ("--on-invalid stop", "invalid choice: 'stop' (choose from 'default', 'end')"),
     ("--kl-estimator k4", "invalid choice: 'k4' (choose from 'k1', 'k2', 'k3')"),
     ("--advantages gae", "unknown estimator 'gae'; choices: dual-gae, token-gae, turn-gae, rloo"),
     # ranges

@@ -32,7 +32,7 @@ BUSY = "an environment is still busy with a turn"
 def make_envs(args, seeds: list[Iterable[int]], first: int = 0, proven: bool = False) -> "VecEnv":
     """The environments of the command line, one for each item of `seeds`; see `VecEnv`."""
     options = dict(format_penalty=args.format_penalty, data=args.data, prompts=args.prompts)
-    options |= dict(max_episode_steps=args.max_episode_steps)
+    options |= dict(max_episode_steps=args.max_episode_steps, on_invalid=args.on_invalid)
     if args.env_name.startswith(AGENT):
         options |= agent_options(args)
     else:

@@ -3,6 +3,7 @@
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from envs import make_env
 from envs.toy import Toy
 
 
@@ -33,6 +34,19 @@ def test_one_wrong():
     assert [step[0] for step in steps] == [0.25, 0, 0.25, -0.1]
     assert steps[-1][1:] == (True, False, False)
     assert info["metrics"] == {"right": 0.5}
+
+
+def test_an_invalid_response_may_end_the_episode():
+    env = make_env("toy", on_invalid="end")
+    # nothing is executed that counts, and the costs are the usual .1
+    steps, info = play(env, 0, [None, "I do not know."])
+    assert steps == [(0.25, False, False, False), (-0.1, True, False, False)]
+    assert info["metrics"] == {"right": 0.25}
+    # a word that is wrong, but allowed, ends nothing; nor does an invalid one without the option
+    assert play(env, 0, ["ACTION: pass"])[0] == [(0.0, False, False, False)]
+    assert play(make_env("toy"), 0, ["I do not know."])[0] == [(-0.1, False, False, False)]
+    with pytest.raises(ValueError, match="--on-invalid end: tools-calculator reads whole messages"):
+        make_env("tools-calculator", on_invalid="end")
 
 
 def test_time_limit_and_binary_reward():

@@ -361,6 +361,7 @@ def test_the_environments_of_the_command_line():
     args = SimpleNamespace(
         env_name="toy",
         format_penalty=0.25,
+        on_invalid="default",
         max_episode_steps=1,
         env_workers=0,
         env_timeout=9.0,
