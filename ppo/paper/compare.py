@@ -23,9 +23,9 @@ from ppo.paper.comparisons import (
     flags_of,
     row_of,
 )
-from ppo.paper.results import final_evaluation
+from ppo.paper.quantities import final_evaluation
+from ppo.paper.rows import SCALES
 from ppo.paper.runs import PlannedRun, choose_runs, command_of, fitting, perform, read_run
-from ppo.paper.tables import SCALES
 from ppo.reports.charts import import_figure
 
 

@@ -8,8 +8,8 @@ the last 100 episodes in training, with its bootstrap interval at each point.
 from pathlib import Path
 
 from ppo.paper.comparisons import SEARCH_SEEDS, Comparison, Method, Task
-from ppo.paper.intervals import interval
-from ppo.paper.results import final_evaluation
+from ppo.paper.intervals import ABOUT_INTERVALS, interval, told
+from ppo.paper.quantities import final_evaluation
 from ppo.paper.runs import read_run
 from ppo.reports.charts import STYLE, colour_of, import_figure, png_of
 from ppo.reports.evaluations import markdown_table
@@ -17,10 +17,7 @@ from ppo.reports.run_files import Run
 
 POINTS = 60  # of a curve
 AXES = {"turns": "environment turns, the warm-up included", "minutes": "minutes, evaluations aside"}
-ABOUT_INTERVALS = """
-"After" is the interquartile mean over seeds of success on the same 512 episodes (of fewer than four
-seeds the mean), with its 95 % bootstrap interval over seeds. An interval over three or five seeds
-is too narrow rather than too wide, and two that overlap decide nothing."""
+ABOUT_AFTER = '"After" is success on the same 512 episodes over seeds. '
 
 
 def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> None:
@@ -40,7 +37,7 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
                 file = f"{path.stem}-{task.env}-{axis}.png"
                 (path.parent / file).write_bytes(png)
                 parts[-1] += f"\n\n![{file}]({file})"
-    parts += [ABOUT_INTERVALS.strip(), f"## What is seen\n\n{comparison.seen}"]
+    parts += [ABOUT_AFTER + ABOUT_INTERVALS.strip(), f"## What is seen\n\n{comparison.seen}"]
     if len(comparison.tasks) > 1:
         parts.insert(4, f"## All tasks\n\n{overall_table(comparison, found)}")
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
@@ -114,14 +111,6 @@ def overall_table(comparison: Comparison, found: dict) -> str:
     rows = [[m.label, told([ends[task, m] for task in tasks])] for m in comparison.methods]
     names = ", ".join(task.env for task in tasks) or "no task yet"
     return f"Success after training, over {names}.\n\n{markdown_table([['', 'after'], *rows])}"
-
-
-def told(values: list[list[float]]) -> str:
-    """An interquartile mean with its interval, which needs two seeds."""
-    if not any(values):
-        return "-"
-    mean, low, high = interval(values)
-    return f"{mean:.3f}" + f" [{low:.3f}, {high:.3f}]" * (max(map(len, values)) > 1)
 
 
 def points(run: Run, axis: str) -> dict[float, float | None]:

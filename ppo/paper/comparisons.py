@@ -6,7 +6,7 @@ included. `compare` makes the runs and `compared` writes the page.
 
 from dataclasses import dataclass, field
 
-from ppo.paper.tables import EPISODES, SCALES, PaperRow
+from ppo.paper.rows import EPISODES, SCALES, PaperRow
 
 TURNS = 256  # of an update, at least; 32 x 8
 

@@ -1,6 +1,7 @@
 """Reproduces the paper's tables and figures: makes their runs, then writes a Markdown page.
 
-    python -m ppo.paper.reproduce table1|table2|table3|figure3|figure4|estimators|ablations
+    python -m ppo.paper.reproduce table1|table2|table3|figure3|figure4|figure5|claims|
+        estimators|ablations
         [--scale paper|embedded] [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR]
         [--out DIR] [-- FLAGS OF main.py]
 
@@ -16,9 +17,11 @@ import shlex
 import sys
 from pathlib import Path
 
+from ppo.paper.claims import CLAIMS
 from ppo.paper.compare import compare
 from ppo.paper.comparisons import COMPARISONS
 from ppo.paper.results import write_results
+from ppo.paper.rows import SCALES, PaperRow, PaperTable, flags_of
 from ppo.paper.runs import (
     IS_REPOSITORY,
     WORKPLACE,
@@ -30,12 +33,12 @@ from ppo.paper.runs import (
     read_run,
     relative,
 )
-from ppo.paper.tables import SCALES, TABLES, PaperTable, flags_of
+from ppo.paper.tables import TABLES
 from ppo.reports.charts import import_figure
 from ppo.reports.program import Program
 
 RUNS = WORKPLACE / "runs" / "reproduce"
-SEEDS = [1, 2, 3]
+PAGES = TABLES | {"claims": CLAIMS}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,10 +54,10 @@ def make_program() -> Program:
         description="Reproduce a table or figure of the paper. Flags after -- go to main.py.",
     )
     add = program.add_argument
-    add("name", choices=[*TABLES, *COMPARISONS], help="the table, figure or comparison")
+    add("name", choices=[*PAGES, *COMPARISONS], help="the table, figure or comparison")
     add("--scale", choices=SCALES, default="embedded", help="models (default: embedded)")
     add("--dry-run", action="store_true", help="print the commands and do nothing")
-    words = "of training (default: 1 2 3; a comparison has its own)"
+    words = "of training (default: those of each row, from 1 to 3 or 5)"
     add("--seeds", type=int, nargs="+", help=words)
     add("--only", nargs="+", default=[], help="run only these: names of runs, or parts of names")
     add("--runs", type=Path, default=RUNS, help="directory of the runs (default: runs/reproduce)")
@@ -95,7 +98,7 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
         # Several processes may share its seeds, and each writes the page of all of them.
         everything = argparse.Namespace(**vars(args) | {"seeds": None})
         return compare(args, extra, out_folder(args), made_by(everything, extra))
-    table, out = TABLES[args.name], out_folder(args)
+    table, out = PAGES[args.name], out_folder(args)
     planned = plan_runs(args, table, extra)
     chosen = choose_runs(planned, args.only, args.name)
     commands = [command_of(run) for run in chosen]  # a conflict shows before the first one runs
@@ -116,19 +119,27 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
 
 
 def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[PlannedRun]:
-    """All runs of a table. Evaluations of the initial model need one seed only."""
-    seeds = list(dict.fromkeys(args.seeds or SEEDS)) if table.trained else [1]
+    """All runs of a table, in the order of their seeds: what is there after some hours has all
+    rows. Evaluations of the initial model need one seed only."""
     folder = args.runs.resolve() / args.scale
-    return [
+    planned = [
         PlannedRun(row, seed, folder / f"{row.name}-seed{seed}",
                    flags_of(args.scale, table, row, seed) | extra)
-        for row in table.rows for seed in seeds
+        for row in table.rows for seed in seeds_of(args, table, row)
     ]  # fmt: skip
+    return sorted(planned, key=lambda run: run.seed)
+
+
+def seeds_of(args: argparse.Namespace, table: PaperTable, row: PaperRow) -> list[int]:
+    if not table.trained:
+        return [1]
+    most = min(row.seeds, SCALES[args.scale]["seeds"])
+    return list(dict.fromkeys(args.seeds or range(1, most + 1)))
 
 
 def made_by(args: argparse.Namespace, extra: dict) -> str:
     words = ["python", "-m", "ppo.paper.reproduce", args.name, "--scale", args.scale]
-    if args.seeds not in (None, SEEDS):
+    if args.seeds:
         words += ["--seeds", *map(str, args.seeds)]
     if extra:
         words += ["--runs", relative(args.runs.resolve()), "--", *flag_words(extra)]
@@ -142,7 +153,7 @@ def check_machine(scale: str, table: PaperTable, folders: list[Path]) -> None:
 
         if not torch.cuda.is_available():
             raise ValueError("--scale paper needs a CUDA device; --dry-run prints its commands")
-    if table.pictures:
+    if table.pictures or table.scenes:
         import_figure()
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

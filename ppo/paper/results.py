@@ -8,20 +8,23 @@ import math
 import statistics
 from pathlib import Path
 
-from ppo.paper.tables import PaperRow, PaperTable
+from ppo.paper.effects import effects_part
+from ppo.paper.intervals import ABOUT_INTERVALS, told
+from ppo.paper.quantities import final_evaluation, initial_evaluation, numbers
+from ppo.paper.rows import PaperRow, PaperTable
+from ppo.paper.scenes import draw_scenes
 from ppo.reports.charts import draw_charts
 from ppo.reports.evaluations import cell_text, markdown_table, with_score
 from ppo.reports.run_files import Run, group_runs
 
-LAST = 10  # a value loss is the mean over this many last updates
 MEASURES = {
     "success": "share of successes [Wilson 95 % interval of all episodes, pooled over the seeds]",
     "return": "mean return +- standard error, from those of the seeds' panels",
 }
-ABOUT_SEEDS = """
-The numbers after training are means over the seeds. Seeds play the same episodes, and the bounds do
-not speak of the spread over seeds: "each seed" shows it. "Before" is one evaluation, in the run of
-seed 1, as the seed changes neither the initial model nor the panel."""
+ABOUT_OURS = f"""
+The numbers after training are means over the seeds. Seeds play the same episodes, and these bounds
+do not speak of the spread over seeds: "over seeds" does. "Before" is one evaluation, in the run of
+seed 1, as the seed changes neither the initial model nor the panel.{ABOUT_INTERVALS}"""
 
 TableRuns = list[tuple[PaperRow, int, Run | None]]  # row, seed, and what there is of its run
 
@@ -30,6 +33,10 @@ def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) ->
     """Write the page and, beside it, the pictures of a figure. `about` describes the scale."""
     trained = [run for _, _, run in runs if run is not None and run.metrics]
     text = results_page(table, about, runs)
+    if table.scenes and trained:
+        file = f"{path.stem}.png"
+        (path.parent / file).write_bytes(draw_scenes(by_row(table, runs)))
+        text += f"\n![{file}]({file})\n"
     if table.pictures and trained:
         drawn = draw_charts(group_runs(trained))
         for name in table.pictures:
@@ -41,63 +48,65 @@ def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) ->
 
 
 def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
-    rows = [_cells(table, row, [(s, run) for r, s, run in runs if r is row and run is not None])
-            for row in table.rows]  # fmt: skip
+    found = by_row(table, runs)
+    rows = [_cells(table, row, found_runs) for row, found_runs in found]
     names = [name for name in rows[0] if any(cells[name] != "-" for cells in rows)]
     parts = [
         f"# {table.title}",
         f"Ours: {about}.",
         markdown_table([names, *([cells[name] for name in names] for cells in rows)]),
-        f"Ours: {MEASURES[table.measure]}.{ABOUT_SEEDS * table.trained}\n"
+        f"Ours: {_measures(table)}.{ABOUT_OURS * table.trained}\n"
         "Minutes: wall time of all runs of a row, their evaluations included.",
         table.about,
+        effects_part(table.effects, {row.name: some for row, some in found}),
         _missing(runs),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _cells(table: PaperTable, row: PaperRow, runs: list[tuple[int, Run]]) -> dict[str, str]:
-    """Column -> text, "-" where there is none. runs: (seed, run) of the row."""
-    finished = [(seed, run) for seed, run in runs if final_evaluation(run)]
-    before = [with_score(e) for _, run in runs for e in run.evals if e["update"] == 0][:1]
-    after = [with_score(final_evaluation(run)) for _, run in finished] if table.trained else []
-    form = "{:.2f}" if table.measure == "return" else "{:.3f}"
-    each = lambda name, form, evals: " ".join(form.format(e[name]) for e in evals if name in e)
+def by_row(table: PaperTable, runs: TableRuns) -> list[tuple[PaperRow, list[Run]]]:
+    """Each row with its runs, as far as they have begun."""
+    return [
+        (row, [run for other, _, run in runs if other is row and run is not None])
+        for row in table.rows
+    ]
+
+
+def _cells(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
+    """Column -> text, "-" where there is none."""
+    finished, first = [run for run in runs if final_evaluation(run)], initial_evaluation(runs)
+    before = [with_score(first)] if first else []
+    after = [with_score(final_evaluation(run)) for run in finished] if table.trained else []
+    form = ".2f" if row.measure == "return" else ".3f"
+    each = lambda name, form, evals: " ".join(f"{e[name]:{form}}" for e in evals if name in e)
+    ends = [e[f"eval/{row.measure}"] for e in after]
     cells = {"": row.label}
     if table.trained:
         cells |= {
-            "paper, before": row.paper[0],
-            "before": measured(table.measure, before),
-            "paper, after": row.paper[1],
-            "after": measured(table.measure, after),
-            "each seed": each(f"eval/{table.measure}", form, after),
+            "paper, before": str(row.paper[0]),
+            "before": measured(row.measure, before),
+            "paper, after": str(row.paper[1]),
+            "after": measured(row.measure, after),
+            "over seeds": told([ends], form),
+            "each seed": each(f"eval/{row.measure}", form, after),
         }
     else:
-        cells |= {"paper": row.paper[0], "ours": measured(table.measure, before)}
+        cells |= {"paper": str(row.paper[0]), "ours": measured(row.measure, before)}
     cells |= {
         "achievements": _change("eval/achievements", before, after),
         "score": _change("score", before, after),
+        "paper, length": row.paper_length,
         "length": _change("eval/episode_len", before, after),
-        "value loss": _value_loss([run for _, run in finished]) if table.pictures else "",
-        "temperature": each("eval/temperature", "{:g}", (after or before)[:1]),
-        "episodes": each("eval/episodes", "{:.0f}", (after or before)[:1]),
-        "updates": each("update", "{:.0f}", after[:1]),
-        "seeds": " ".join(str(seed) for seed, _ in finished) if table.trained else "",
-        "commit": " ".join(sorted({run.commit for _, run in finished})),
+        "value loss": _mean(numbers(finished, "last ppo/value_loss")) if table.pictures else "",
+        "temperature": each("eval/temperature", "g", (after or before)[:1]),
+        "episodes": each("eval/episodes", ".0f", (after or before)[:1]),
+        "updates": each("update", ".0f", after[:1]),
+        "seeds": " ".join(str(run.seed) for run in finished) if table.trained else "",
+        "commit": " ".join(sorted({run.commit for run in finished})),
     }
-    minutes = sum(sum(run.minutes().values()) for _, run in finished)
+    minutes = sum(sum(run.minutes().values()) for run in finished)
     cells["minutes"] = f"{minutes:.1f}" if finished else ""
     return {name: text or "-" for name, text in cells.items()}
-
-
-def final_evaluation(run: Run) -> dict | None:
-    """The evaluation that ended a run, None while the run is unfinished. Later evaluations of the
-    same update (--resume RUN --eval-only) may have other settings and do not count."""
-    last = 0 if run.settings.get("eval_only") else run.settings.get("num_updates")
-    enough, made = run.settings.get("num_turns"), len(run.metrics)
-    if enough and run.metrics and run.metrics[-1]["turns"] >= enough:
-        last = run.metrics[-1].get("update", made)
-    return next((e for e in run.evals if e["update"] == last), None)
 
 
 def measured(measure: str, evals: list[dict]) -> str:
@@ -125,11 +134,12 @@ def _change(name: str, before: list[dict], after: list[dict]) -> str:
     return " -> ".join(f"{statistics.fmean(v):.2f}" for v in values if v)
 
 
-def _value_loss(runs: list[Run]) -> str:
-    """The mean over runs of each run's mean over its last updates."""
-    curves = [list(run.curve("ppo/value_loss").values())[-LAST:] for run in runs]
-    means = [statistics.fmean(curve) for curve in curves if curve]
-    return f"{statistics.fmean(means):.4f}" if means else ""
+def _mean(values: list[float]) -> str:
+    return f"{statistics.fmean(values):.4f}" if values else ""
+
+
+def _measures(table: PaperTable) -> str:
+    return "; ".join(MEASURES[name] for name in dict.fromkeys(row.measure for row in table.rows))
 
 
 def _missing(runs: TableRuns) -> str:

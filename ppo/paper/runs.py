@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ppo.paper.results import final_evaluation
-from ppo.paper.tables import PaperRow
+from ppo.paper.quantities import final_evaluation
+from ppo.paper.rows import PaperRow
 from ppo.reports.run_files import Run, read_runs
 
 HOME = Path(__file__).resolve().parents[2]

@@ -1,134 +1,144 @@
-"""The paper's tables and figures as data: which runs each of them takes, and the paper's numbers.
+"""The paper's tables and figures as data: which rows each of them has, and what it shows.
 
-`reproduce` makes the runs and `results` writes the pages. Rows of equal name share their runs, in
-the same table or in another. Settings that are not given here keep main.py's defaults: the paper's,
-or the embedded model's recipe.
+`printed` has the paper's numbers, `rows` what a row is; `reproduce` makes the runs and `results`
+writes the pages. Rows of equal name share their runs, in the same table or in another.
 """
 
-from dataclasses import dataclass, field
+from math import hypot
 
-NOT_AT_HAND = "not at hand"
-UNKNOWN = (NOT_AT_HAND, NOT_AT_HAND)
-EPISODES = 512  # per evaluation
-LENGTHS = (1, 2, 4, 8, 16, 32)  # of the memory
+from ppo.paper.effects import Effect, gain
+from ppo.paper.printed import (
+    CRAFTER,
+    CRAFTER_LENGTH,
+    LENGTHS,
+    TRAINED,
+    ZERO_SHOT,
+    ZERO_SHOT_MEAN,
+    Printed,
+    fifth_task,
+)
+from ppo.paper.rows import PaperRow, PaperTable
 
-# Success before and after training, as the paper prints it; +- is a standard error.
-SUCCESS = {
-    "babyai-goto": ("0.88 +- 0.06", "1.00"),
-    "babyai-pickup": ("0.41 +- 0.09", "1.00"),
-    "babyai-pick-up-seq-go-to": ("0.22", "0.65"),
-    "babyai-open": ("0.09", "0.94"),
-    "baba-goto_win-distr_obj": UNKNOWN,
-    "baba-two_room-goto_win": (NOT_AT_HAND, "0.89 +- 0.17"),
-    "baba-two_room-goto_win-distr_obj_rule": UNKNOWN,
-    "baba-two_room-maybe_break_stop-goto_win": (NOT_AT_HAND, "0.36 +- 0.07"),
-}
-
-# models and updates are given per family, flags for every run;
-# tokens: what each further turn of memory adds to the prompt limit
-QWEN = "Qwen/Qwen2.5-{}B-Instruct"
-SCALES = {
-    "paper": {
-        "models": {"babyai": QWEN.format(3), "baba": QWEN.format(3), "crafter": QWEN.format(7)},
-        "updates": {"babyai": 300, "baba": 300, "crafter": 170},
-        "flags": {},
-        "tokens": 768,
-        "about": "the paper's models and settings",
-    },
-    "embedded": {
-        "models": {
-            "babyai": "models/tiny",
-            "baba": "models/tiny-babaisai",
-            "crafter": "models/tiny-crafter",
-        },
-        "updates": {"babyai": 40, "baba": 20, "crafter": 30},
-        "flags": {"engine": "transformers"},  # runs on any CPU, with the same results
-        "tokens": 96,
-        "about": "embedded models of 0.13 M parameters, so the paper's levels are no yardstick "
-        "for ours: what compares is what training changes",
-    },
-}
+SHORT, LONG = (1, 2, 4), (8, 16, 32)  # lengths of the memory, of which the paper's short ones win
 
 
-@dataclass
-class PaperRow:
-    """A row of a table. Its runs differ in their seeds."""
-
-    env: str
-    label: str
-    name: str  # of the runs
-    memory: int = 1  # turns of history in the prompt
-    paper: tuple[str, str] = UNKNOWN  # numbers before and after training
-    flags: dict = field(default_factory=dict)  # of main.py, besides those of the scale
+def zero_shot_rows() -> list[PaperRow]:
+    rows = []
+    for env, numbers in [*ZERO_SHOT.items(), ("babyai-putnext", None)]:
+        for n in LENGTHS:
+            paper = numbers[n] if numbers else f"({fifth_task(n)} of 32)"
+            label, name = f"{env}, memory length {n}", zero_shot(env, n)
+            rows.append(PaperRow(env, label, name, n, (paper, "-")))
+    return rows
 
 
-@dataclass
-class PaperTable:
-    title: str
-    rows: list[PaperRow]
-    about: str = ""
-    trained: bool = True  # its runs train; otherwise they evaluate the initial model
-    measure: str = "success"  # of eval.jsonl
-    pictures: tuple[str, ...] = ()  # of ppo.reports.charts
+def zero_shot(env: str, n: int) -> str:
+    return f"{env}-zero-shot-n{n}"
+
+
+def shorter_is_better(label: str, envs: list[str], numbers: dict[int, Printed]) -> Effect:
+    short, long = ([numbers[n] for n in some] for some in (SHORT, LONG))
+    mean = lambda some: Printed(
+        sum(number.value for number in some) / 3, hypot(*(number.error for number in some)) / 3
+    )
+    names = lambda some: tuple(zero_shot(env, n) for env in envs for n in some)
+    success = "before eval/success"
+    paper = mean(short).above(mean(long))
+    return Effect(label, (names(SHORT), success), (names(LONG), success), paper)
 
 
 PICKUP = "babyai-pickup"
+BABYAI = [*ZERO_SHOT, "babyai-putnext"]
+LONG_RUNS = "two_room"  # tasks whose runs take more than a quarter of an hour
+CRAFTER_ROW = PaperRow(
+    "crafter", "crafter", "crafter", paper=CRAFTER, seeds=3,
+    paper_length=f"{CRAFTER_LENGTH[0]} -> {CRAFTER_LENGTH[1]}",
+)  # fmt: skip
+TRAINED_ROWS = [
+    PaperRow(env, env, env, paper=numbers, seeds=3 if LONG_RUNS in env else 5)
+    for env, numbers in TRAINED.items()
+]
+PLAIN = TRAINED_ROWS[list(TRAINED).index(PICKUP)]  # the method as it is
+UNDISCOUNTED = f"{PICKUP}-undiscounted"
+LENGTH_ROWS = [
+    PaperRow(PICKUP, f"{PICKUP}, memory length {n}", PICKUP + f"-n{n}" * (n > 1), n,
+             (ZERO_SHOT[PICKUP][n], PLAIN.paper[1] if n == 1 else "-"), seeds=3)
+    for n in LENGTHS[:4]
+]  # fmt: skip
+NAMES = [row.name for row in LENGTH_ROWS]
+
 TABLES = {
     "table1": PaperTable(
         "Table 1: memory length, zero-shot",
-        [
-            PaperRow(env, f"{env}, memory length {n}", f"{env}-zero-shot-n{n}", n,
-                     numbers if n == 1 else UNKNOWN)
-            for env, numbers in SUCCESS.items() if env.startswith("babyai") for n in LENGTHS
-        ],
-        "Numbers of the paper stand at memory length 1 only; they are its zero-shot rows.",
+        zero_shot_rows(),
+        "The paper's shares are of 32 episodes. It prints no row of putnext, but its means over "
+        "tasks are of five tasks: less the four rows they leave what stands in parentheses. The "
+        f"printed means are {', '.join(map(str, ZERO_SHOT_MEAN.values()))}.",
         trained=False,
+        effects=[
+            *(shorter_is_better(f"{env}: lengths 1, 2, 4 above 8, 16, 32", [env], numbers)
+              for env, numbers in ZERO_SHOT.items()),
+            shorter_is_better("mean of the five tasks, the same", BABYAI, ZERO_SHOT_MEAN),
+        ],
     ),
     "table2": PaperTable(
         "Table 2: Crafter, return before and after training",
-        [PaperRow("crafter", "crafter", "crafter")],
+        [CRAFTER_ROW],
         "Achievements of 22; score: exp of the mean of ln(1 + s) over them, less 1, "
-        "s being the percentage of episodes.",
-        measure="return",
+        "s being the percentage of episodes. The paper prints no errors here.",
+        effects=[
+            gain("crafter: return, after above before", "crafter", "eval/return",
+                 CRAFTER[1].above(CRAFTER[0]), margin=0.5),
+            gain("crafter: turns of an episode, after above before", "crafter", "eval/episode_len",
+                 CRAFTER_LENGTH[1].above(CRAFTER_LENGTH[0]), margin=5.0),
+        ],
     ),
     "table3": PaperTable(
         "Table 3: BabyAI and BabaIsAI, success before and after training",
-        [PaperRow(env, env, env, paper=numbers) for env, numbers in SUCCESS.items()],
+        [*TRAINED_ROWS, PaperRow("babyai-putnext", "babyai-putnext", "babyai-putnext")],
+        "The paper prints nothing about putnext. A number of its web page stands in parentheses "
+        "where it differs.",
+        effects=[
+            gain(f"{env}: after above before", env, "eval/success", after.above(before))
+            for env, (before, after) in TRAINED.items()
+        ] + [gain("babyai-putnext: the same", "babyai-putnext", "eval/success")],
     ),
     "figure3": PaperTable(
         "Figure 3: dual discounting against gamma = lambda = 1",
         [
-            PaperRow(PICKUP, "gamma_step .99, lam_step .95", PICKUP),
-            PaperRow(PICKUP, "gamma_step 1, lam_step 1", f"{PICKUP}-undiscounted",
+            PaperRow(PICKUP, "gamma_step .99, lam_step .95", PICKUP, paper=PLAIN.paper, seeds=3),
+            PaperRow(PICKUP, "gamma_step 1, lam_step 1", UNDISCOUNTED, seeds=3,
                      flags={"gamma_step": 1, "lam_step": 1}),
         ],
         "gamma_token = lam_token = 1 in both. Value losses are of targets of different spread.",
+        effects=[
+            Effect("mean success in training: with discounts above without",
+                   ((PICKUP,), "mean rollout/success"), ((UNDISCOUNTED,), "mean rollout/success")),
+            Effect("value loss of the last ten updates: without discounts above with",
+                   ((UNDISCOUNTED,), "last ppo/value_loss"), ((PICKUP,), "last ppo/value_loss"),
+                   margin=0.0),
+        ],
         pictures=("success", "value_loss"),
     ),
     "figure4": PaperTable(
         "Figure 4: memory length in training",
-        [
-            PaperRow(PICKUP, f"{PICKUP}, memory length {n}", PICKUP + f"-n{n}" * (n > 1), n)
-            for n in LENGTHS[:4]
+        LENGTH_ROWS,
+        "The task and the lengths are our choice. The paper's numbers are those of its tables.",
+        effects=[
+            Effect("after training: lengths 1 and 2 above 4 and 8",
+                   (tuple(NAMES[:2]), "after eval/success"),
+                   (tuple(NAMES[2:]), "after eval/success")),
+            Effect("before training: length 1 above 8", ((NAMES[0],), "before eval/success"),
+                   ((NAMES[3],), "before eval/success"),
+                   ZERO_SHOT[PICKUP][1].above(ZERO_SHOT[PICKUP][8])),
         ],
-        "The task and the lengths are our choice.",
         pictures=("success", "response_tokens"),
     ),
+    "figure5": PaperTable(
+        "Figure 5: training curves of nine scenarios",
+        [*TRAINED_ROWS, CRAFTER_ROW],
+        "A line is the mean over seeds of success (Crafter: return) in the last 100 episodes of "
+        "training, its band the standard error.",
+        scenes=True,
+    ),
 }  # fmt: skip
-
-
-def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
-    """Flag -> value for main.py. True stands for a flag without a value."""
-    settings, family = SCALES[scale], row.env.split("-")[0]
-    updates = settings["updates"][family]
-    flags = {"env_name": row.env, "model": settings["models"][family], "seed": seed}
-    flags |= settings["flags"] | row.flags | {"eval_episodes": EPISODES}
-    if table.trained:  # evaluated after the last update and, for all seeds together, once before
-        flags |= {"num_updates": updates, "eval_interval": updates}
-        flags |= {"skip_first_eval": True} if seed != 1 else {}
-    else:
-        flags |= {"eval_only": True}
-    if row.memory > 1:
-        limit = 1024 + settings["tokens"] * row.memory
-        flags |= {"memory_length": row.memory, "prompt_limit": limit}
-    return flags

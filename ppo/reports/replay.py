@@ -57,6 +57,15 @@ def env_of_run(run: Path):
         raise ValueError(f"{run / 'args.json'} does not say what was played: {error!r}") from error
 
 
+def first_picture(name: str, seed: int = 0) -> Image.Image:
+    """An environment as an episode begins. ValueError: it draws no pictures"""
+    env = make_env(name)
+    env.reset(seed=seed)
+    image = _picture(env, name)
+    env.close()
+    return image
+
+
 def replay(env, episode: LoggedEpisode) -> list[Image.Image]:
     """Pictures before each turn and after the last. ValueError: the episode cannot be replayed."""
     if episode.missing:

@@ -10,10 +10,10 @@ from made_runs import EVALUATION, write_run
 import arguments
 from ppo.paper import reproduce
 from ppo.paper.compare import Plan
-from ppo.paper.compared import mean_curve, points, told
+from ppo.paper.compared import mean_curve, points
 from ppo.paper.comparisons import COMPARISONS, SEARCH_SEEDS, TURNS
-from ppo.paper.intervals import interval, iqm
-from ppo.paper.results import final_evaluation
+from ppo.paper.intervals import interval, iqm, told
+from ppo.paper.quantities import final_evaluation
 from ppo.reports.run_files import read_runs
 
 ROOT = Path(__file__).resolve().parents[3]

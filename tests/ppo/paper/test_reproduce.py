@@ -11,8 +11,10 @@ from real_runs import Forked
 
 import arguments
 from ppo.paper import reproduce, runs
-from ppo.paper.results import final_evaluation, measured, results_page, write_results
-from ppo.paper.tables import NOT_AT_HAND, SCALES, SUCCESS, TABLES
+from ppo.paper.quantities import final_evaluation
+from ppo.paper.results import measured, results_page, write_results
+from ppo.paper.rows import SCALES
+from ppo.paper.tables import TABLES
 from ppo.reports.run_files import read_runs
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,15 +35,16 @@ def dry_run(capsys, *words: str) -> list[list[str]]:
 # ---- commands -----------------------------------------------------------------------------------
 
 
+# 5 tasks x 6 lengths; 1, 9, 2, 4, 9 and 12 rows of 3 seeds each, if a run is short of 5
+COUNTS = {"table1": (30, 30), "table2": (3, 3), "table3": (27, 6 * 5 + 3 * 3), "figure3": (6, 6),
+          "figure4": (12, 12), "figure5": (27, 5 * 5 + 4 * 3), "claims": (36, 11 * 5 + 3)}
+
+
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(
-    ("name", "count"),
-    # 4 tasks x 6 lengths; 1, 8, 2 and 4 rows of 3 seeds each
-    [("table1", 24), ("table2", 3), ("table3", 24), ("figure3", 6), ("figure4", 12)],
-)
-def test_every_command_is_one_of_main(name, count, scale, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_command_is_one_of_main(name, scale, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    runs = tmp_path / "runs"
+    runs, count = tmp_path / "runs", COUNTS[name][scale == "embedded"]
     out = ["--runs", str(runs), "--out", str(tmp_path / "out")]
     commands = dry_run(capsys, name, "--scale", scale, *out)
     assert len(commands) == count
@@ -77,8 +80,30 @@ def test_the_papers_settings(capsys, monkeypatch):
 def test_tables_share_runs(capsys, tmp_path):
     seed = ["--seeds", "1", "--runs", str(tmp_path)]
     (one,) = dry_run(capsys, "table3", "--only", "babyai-pickup", *seed)
-    for figure in ("figure3", "figure4"):
-        assert one in dry_run(capsys, figure, *seed)
+    for other in ("figure3", "figure4", "figure5"):
+        assert one in dry_run(capsys, other, *seed)
+    (crafter,) = dry_run(capsys, "table2", *seed)
+    (hard,) = dry_run(capsys, "table3", "--only", "babyai-pick-up-seq-go-to", *seed)
+    for other in ("figure5", "claims"):
+        commands = dry_run(capsys, other, *seed)
+        assert crafter in commands and hard in commands
+
+
+def test_claims_change_one_thing_at_equal_turns(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    commands = dry_run(capsys, "claims", "--seeds", "1", "--runs", str(tmp_path))
+    *parsed, crafter = (vars(arguments.get_args(command)) for command in commands)
+    window, plain = parsed[0], parsed[3]
+    turns = lambda args: args["n_env"] * args["e_len"] * (args["w_epoch"] + args["num_updates"])
+    assert {turns(args) for args in parsed} == {256 * 80} and crafter["env_name"] == "crafter"
+    changed = lambda args, base: {k: v for k, v in args.items() if v != base[k] and k != "run_dir"}
+    assert changed(parsed[1], window) == {"memory": "action"}
+    assert changed(parsed[2], window) == {"memory": "periodic"}
+    assert [changed(args, plain) for args in parsed[4:]] == [
+        {"on_invalid": "end"}, {"kl_coef": 0.0}, {"n_env": 64, "e_len": 4},
+        {"n_env": 16, "e_len": 16}, {"n_env": 8, "e_len": 32},
+        {"w_epoch": 0, "num_updates": 80, "eval_interval": 80}, {"first_token_weight": 1.0},
+    ]  # fmt: skip
 
 
 def test_a_whole_name_chooses_one_row_and_a_part_all_that_have_it(capsys, tmp_path):
@@ -179,6 +204,7 @@ def read_one(path):
 
 def rows_of(text: str) -> dict[str, dict[str, str]]:
     """The first table of a page: label -> column -> cell."""
+    text = text.split("## ")[0]
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
     head, _, *rows = lines
     return {row[0]: dict(zip(["", *head], row, strict=True)) for row in rows}
@@ -197,8 +223,12 @@ def test_a_table_of_two_seeds_of_which_one_is_not_finished(tmp_path):
     cells = rows_of(text)["babyai-goto"]
     # 5 of 10, 8 of 10, and three minutes of updates
     assert cells["before"] == "0.500 [0.237, 0.763]" and cells["after"] == "0.800 [0.490, 0.943]"
-    assert (cells["paper, before"], cells["paper, after"]) == SUCCESS["babyai-goto"]
-    assert (cells["each seed"], cells["seeds"], cells["updates"]) == ("0.800", "1", "3")
+    assert (cells["paper, before"], cells["paper, after"]) == ("0.88 +- 0.06", "1.00 +- 0.00")
+    rooms = rows_of(text)["baba-two_room-goto_win"]
+    assert rooms["paper, after"] == "0.89 +- 0.17 (its page: 1.00)"
+    assert (cells["over seeds"], cells["each seed"], cells["seeds"], cells["updates"]) == (
+        "0.800", "0.800", "1", "3"
+    )  # fmt: skip
     assert (cells["minutes"], cells["commit"]) == ("3.0", "aaaaaaa-dirty")
     assert rows_of(text)["babyai-open"]["after"] == "-"
     assert "- babyai-goto, seed 2: not finished, 2 of 3 updates" in text
@@ -215,7 +245,8 @@ def test_the_table_of_crafter(tmp_path):
     cells = rows_of(text)["crafter"]
     # the one achievement: in none, then in 100 % of the episodes, which is exp(ln 101) - 1
     assert (cells["achievements"], cells["score"]) == ("0.00 -> 2.00", "0.00 -> 100.00")
-    assert cells["after"] == "0.20 +- 0.05" and cells["paper, after"] == NOT_AT_HAND
+    assert (cells["paper, before"], cells["paper, after"]) == ("5.80", "10.44")
+    assert cells["after"] == "0.20 +- 0.05" and cells["paper, length"] == "172.23 -> 196.42"
     assert "Missing" not in text
 
 
@@ -225,9 +256,12 @@ def test_a_zero_shot_table_has_one_number_of_ours(tmp_path):
     rows = TABLES["table1"].rows
     text = results_page(TABLES["table1"], "tiny", [(rows[0], 1, read_one(run))])
     cells = rows_of(text)["babyai-goto, memory length 1"]
-    assert (cells["paper"], cells["ours"]) == (SUCCESS["babyai-goto"][0], "0.500 [0.237, 0.763]")
+    assert (cells["paper"], cells["ours"]) == ("0.8750 +- 0.0585", "0.500 [0.237, 0.763]")
     assert "after" not in cells and "seeds" not in cells
-    assert rows_of(text)["babyai-goto, memory length 2"]["paper"] == NOT_AT_HAND
+    assert rows_of(text)["babyai-goto, memory length 2"]["paper"] == "0.8125 +- 0.0690"
+    # 5 x 17.50 % - (53.13 + 18.75 + 6.25 + 6.25) % = 3.12 % = 1 of 32
+    assert rows_of(text)["babyai-putnext, memory length 8"]["paper"] == "(1 of 32)"
+    assert rows_of(text)["babyai-putnext, memory length 1"]["paper"] == "(0 of 32)"
 
 
 def test_a_figure_has_pictures_and_the_value_loss(tmp_path):

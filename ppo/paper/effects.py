@@ -1,0 +1,113 @@
+"""Whether an effect of the paper appears in our runs: a difference with its interval, and a word.
+
+An effect says that one number is above another one, for example success after training above that
+before. The numbers come from the runs' own files.
+"""
+
+from dataclasses import dataclass
+
+from ppo.paper.intervals import difference, share_difference
+from ppo.paper.quantities import initial_evaluation, numbers
+from ppo.reports.evaluations import markdown_table
+from ppo.reports.run_files import Run
+
+SEEN, NOT_SEEN, UNDECIDED = "seen", "not seen", "not decided"
+RULE = f"""
+"Ours" is the first number minus the second with its 95 % interval. **{SEEN.capitalize()}**: the
+whole interval lies above 0. **{NOT_SEEN.capitalize()}**: it does not, and it ends below the margin,
+so a larger effect is ruled out. **{UNDECIDED.capitalize()}**: everything else, or too few runs."""
+OVER_SEEDS = """
+The interval is that of the bootstrap over seeds, in which the one evaluation before training is a
+constant. Over so few seeds it is too narrow rather than too wide."""
+OVER_EPISODES = """
+The interval is the normal one over episodes, which are taken as independent. As all rows play the
+same episodes, it is too wide rather than too narrow."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What the paper finds: `more` is above `less`.
+
+    more, less: the names of rows, and a quantity as in `ppo.paper.quantities`
+    paper: the paper's difference, if it prints one
+    margin: an effect that is smaller is none here
+    """
+
+    label: str
+    more: tuple[tuple[str, ...], str]
+    less: tuple[tuple[str, ...], str]
+    paper: str = ""
+    margin: float = 0.05
+
+    @property
+    def over_episodes(self) -> bool:
+        """Whether it is about initial models, which have no seeds."""
+        return self.more[1].startswith("before") and self.less[1].startswith("before")
+
+
+def gain(label: str, name: str, quantity: str, paper: str = "", margin: float = 0.05) -> Effect:
+    """That training raises a quantity of eval.jsonl."""
+    return Effect(
+        label, ((name,), f"after {quantity}"), ((name,), f"before {quantity}"), paper, margin
+    )
+
+
+def verdict(low: float, high: float, margin: float) -> str:
+    """A word about a difference whose interval is [low, high]."""
+    if low > 0:
+        return SEEN
+    return NOT_SEEN if high < margin else UNDECIDED
+
+
+def effects_part(effects: list[Effect], runs: dict[str, list[Run]]) -> str:
+    """The part of a page about its effects. runs: of each row, by name"""
+    rows = [effect_cells(effect, runs) for effect in effects]
+    head = [name for name in rows[0] if any(cells[name] != "-" for cells in rows)]
+    kinds = {effect.over_episodes for effect in effects}
+    about = RULE + OVER_SEEDS * (False in kinds) + OVER_EPISODES * (True in kinds)
+    table = markdown_table([head, *([cells[name] for name in head] for cells in rows)])
+    return f"## Does the paper's effect appear?\n\n{table}\n{about}"
+
+
+def effect_cells(effect: Effect, runs: dict[str, list[Run]]) -> dict[str, str]:
+    """Column -> text."""
+    found, ours, word = difference_of(effect, runs), "-", UNDECIDED
+    if found:
+        mean, low, high = found
+        ours, word = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]", verdict(low, high, effect.margin)
+    counts = [
+        sum(len(side) for side in sides_of(part, runs)) for part in (effect.more, effect.less)
+    ]
+    return {
+        "": effect.label,
+        "paper": effect.paper or "-",
+        "ours": ours,
+        "runs": "{} and {}".format(*counts),
+        "margin": f"{effect.margin:g}",
+        "the paper's effect": word,
+    }
+
+
+def difference_of(effect: Effect, runs: dict[str, list[Run]]) -> tuple[float, float, float] | None:
+    """(mean, low, high), None while a row has too few finished runs."""
+    more, less = sides_of(effect.more, runs), sides_of(effect.less, runs)
+    if not (all(more) and all(less)):
+        return None
+    if effect.over_episodes:
+        return share_difference(*(_panels(part[0], runs) for part in (effect.more, effect.less)))
+    for side, (_, quantity) in ((more, effect.more), (less, effect.less)):
+        if min(map(len, side)) < 2 and not quantity.startswith("before"):
+            return None
+    return difference(more, less)
+
+
+def sides_of(part: tuple[tuple[str, ...], str], runs: dict[str, list[Run]]) -> list[list[float]]:
+    """For each row its numbers."""
+    names, quantity = part
+    return [numbers(runs.get(name, []), quantity) for name in names]
+
+
+def _panels(names: tuple[str, ...], runs: dict[str, list[Run]]) -> list[tuple[float, float]]:
+    """Of each row's initial model: share of successes, and of how many episodes."""
+    first = [initial_evaluation(runs[name]) for name in names]
+    return [(e["eval/success"], e["eval/episodes"]) for e in first]

@@ -1,0 +1,88 @@
+"""What a table is made of: rows, the flags of their runs, and the scales of models.
+
+Settings that are not given here keep main.py's defaults: the paper's, or the embedded model's
+recipe.
+"""
+
+from dataclasses import dataclass, field
+
+from ppo.paper.effects import Effect
+
+EPISODES = 512  # per evaluation
+WARM_UP = 40  # batches of the critic's warm-up, where a row does not set them
+
+# models and updates are given per family, flags for every run;
+# tokens: what each further turn of memory adds to the prompt limit; seeds: at most
+QWEN = "Qwen/Qwen2.5-{}B-Instruct"
+SCALES = {
+    "paper": {
+        "models": {"babyai": QWEN.format(3), "baba": QWEN.format(3), "crafter": QWEN.format(7)},
+        "updates": {"babyai": 300, "baba": 300, "crafter": 170},
+        "flags": {},
+        "tokens": 768,
+        "seeds": 3,
+        "about": "the paper's models and settings",
+    },
+    "embedded": {
+        "models": {
+            "babyai": "models/tiny",
+            "baba": "models/tiny-babaisai",
+            "crafter": "models/tiny-crafter",
+        },
+        "updates": {"babyai": 40, "baba": 20, "crafter": 30},
+        "flags": {"engine": "transformers"},  # runs on any CPU, with the same results
+        "tokens": 96,
+        "seeds": 5,
+        "about": "embedded models of 0.13 M parameters, so the paper's levels are no yardstick "
+        "for ours: what compares is what training changes",
+    },
+}
+
+
+@dataclass
+class PaperRow:
+    """A row of a table. Its runs differ in their seeds."""
+
+    env: str
+    label: str
+    name: str  # of the runs
+    memory: int = 1  # turns of history in the prompt
+    paper: tuple = ("-", "-")  # numbers before and after training; "-": not printed
+    paper_length: str = "-"  # turns of an episode
+    flags: dict = field(default_factory=dict)  # of main.py, besides those of the scale
+    seeds: int = 5  # 3 where a run takes more than a quarter of an hour
+
+    @property
+    def measure(self) -> str:
+        """What of eval.jsonl the table shows."""
+        return "return" if self.env == "crafter" else "success"
+
+
+@dataclass
+class PaperTable:
+    title: str
+    rows: list[PaperRow]
+    about: str = ""
+    trained: bool = True  # its runs train; otherwise they evaluate the initial model
+    effects: list[Effect] = field(default_factory=list)
+    pictures: tuple[str, ...] = ()  # of ppo.reports.charts
+    scenes: bool = False  # whether each row's curve is drawn beside a picture of its environment
+
+
+def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
+    """Flag -> value for main.py. True stands for a flag without a value."""
+    settings, family = SCALES[scale], row.env.split("-")[0]
+    updates = settings["updates"][family]
+    if row.flags.get("w_epoch") == 0:  # an equal number of turns
+        updates += WARM_UP
+    flags = {"env_name": row.env, "model": settings["models"][family], "seed": seed}
+    flags |= settings["flags"] | row.flags | {"eval_episodes": EPISODES}
+    if table.trained:  # evaluated after the last update and, for all seeds together, once before
+        flags |= {"num_updates": updates, "eval_interval": updates}
+        flags |= {"skip_first_eval": True} if seed != 1 else {}
+    else:
+        flags |= {"eval_only": True}
+    if row.memory > 1:
+        limit = 1024 + settings["tokens"] * row.memory
+        flags |= {"memory_length": row.memory, "prompt_limit": limit}
+    return flags
