@@ -13,15 +13,19 @@ from ppo.reports.run_files import Run
 
 SEEN, NOT_SEEN, UNDECIDED = "seen", "not seen", "not decided"
 RULE = f"""
-"Ours" is the first number minus the second with its 95 % interval. **{SEEN.capitalize()}**: the
-whole interval lies above 0. **{NOT_SEEN.capitalize()}**: it does not, and it ends below the margin,
-so a larger effect is ruled out. **{UNDECIDED.capitalize()}**: everything else, or too few runs."""
+"Ours" is the first number minus the second with its 95 % interval. **{SEEN.capitalize()}**: all of
+it lies above 0. **{NOT_SEEN.capitalize()}**: it does not, and it ends below the margin, which rules
+a larger effect out. **{UNDECIDED.capitalize()}**: everything else, and too few runs."""
+CLAIM_RULE = f"""
+The comparisons of a claim are below, each by success after training and by its mean in training. A
+comparison counts as {SEEN} if one of the two is. A claim is **{SEEN}** if all its comparisons are,
+**{NOT_SEEN}** if one of them is {NOT_SEEN} in both ways, and **{UNDECIDED}** otherwise."""
 OVER_SEEDS = """
-The interval is that of the bootstrap over seeds, in which the one evaluation before training is a
-constant. Over so few seeds it is too narrow rather than too wide."""
+For trained models it is the bootstrap interval over seeds, in which the one evaluation before
+training is a constant. Over so few seeds it is too narrow rather than too wide."""
 OVER_EPISODES = """
-The interval is the normal one over episodes, which are taken as independent. As all rows play the
-same episodes, it is too wide rather than too narrow."""
+For initial models it is the normal interval over episodes, which are taken as independent. As all
+rows play the same episodes, it is too wide rather than too narrow."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,14 @@ class Effect:
         return self.more[1].startswith("before") and self.less[1].startswith("before")
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper. tests: each is a list of effects, any of which is enough"""
+
+    text: str
+    tests: list[list[Effect]]
+
+
 def gain(label: str, name: str, quantity: str, paper: str = "", margin: float = 0.05) -> Effect:
     """That training raises a quantity of eval.jsonl."""
     return Effect(
@@ -59,8 +71,25 @@ def verdict(low: float, high: float, margin: float) -> str:
     return NOT_SEEN if high < margin else UNDECIDED
 
 
+def claims_part(claims: list[Claim], runs: dict[str, list[Run]]) -> str:
+    """The part of a page about its claims, "" if there are none."""
+    if not claims:
+        return ""
+    rows = [[str(k), c.text, _claim_word(c, runs)] for k, c in enumerate(claims, 1)]
+    return f"{markdown_table([['', 'what the report says', 'here'], *rows])}\n{CLAIM_RULE}"
+
+
+def _claim_word(claim: Claim, runs: dict[str, list[Run]]) -> str:
+    words = [{word_of(effect, runs) for effect in test} for test in claim.tests]
+    if all(SEEN in found for found in words):
+        return SEEN
+    return NOT_SEEN if {NOT_SEEN} in words else UNDECIDED
+
+
 def effects_part(effects: list[Effect], runs: dict[str, list[Run]]) -> str:
-    """The part of a page about its effects. runs: of each row, by name"""
+    """The part of a page about its effects, "" if there are none. runs: of each row, by name"""
+    if not effects:
+        return ""
     rows = [effect_cells(effect, runs) for effect in effects]
     head = [name for name in rows[0] if any(cells[name] != "-" for cells in rows)]
     kinds = {effect.over_episodes for effect in effects}
@@ -71,10 +100,10 @@ def effects_part(effects: list[Effect], runs: dict[str, list[Run]]) -> str:
 
 def effect_cells(effect: Effect, runs: dict[str, list[Run]]) -> dict[str, str]:
     """Column -> text."""
-    found, ours, word = difference_of(effect, runs), "-", UNDECIDED
+    found, ours = difference_of(effect, runs), "-"
     if found:
         mean, low, high = found
-        ours, word = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]", verdict(low, high, effect.margin)
+        ours = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
     counts = [
         sum(len(side) for side in sides_of(part, runs)) for part in (effect.more, effect.less)
     ]
@@ -84,8 +113,13 @@ def effect_cells(effect: Effect, runs: dict[str, list[Run]]) -> dict[str, str]:
         "ours": ours,
         "runs": "{} and {}".format(*counts),
         "margin": f"{effect.margin:g}",
-        "the paper's effect": word,
+        "the paper's effect": word_of(effect, runs),
     }
+
+
+def word_of(effect: Effect, runs: dict[str, list[Run]]) -> str:
+    found = difference_of(effect, runs)
+    return verdict(*found[1:], effect.margin) if found else UNDECIDED
 
 
 def difference_of(effect: Effect, runs: dict[str, list[Run]]) -> tuple[float, float, float] | None:

@@ -8,9 +8,10 @@ import math
 import statistics
 from pathlib import Path
 
-from ppo.paper.effects import effects_part
+from ppo.paper.effects import claims_part, effects_part
 from ppo.paper.intervals import ABOUT_INTERVALS, told
 from ppo.paper.quantities import final_evaluation, initial_evaluation, numbers
+from ppo.paper.ranks import ranks_part
 from ppo.paper.rows import PaperRow, PaperTable
 from ppo.paper.scenes import draw_scenes
 from ppo.reports.charts import draw_charts
@@ -49,16 +50,19 @@ def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) ->
 
 def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
     found = by_row(table, runs)
+    by_name = {row.name: some for row, some in found}
     rows = [_cells(table, row, found_runs) for row, found_runs in found]
     names = [name for name in rows[0] if any(cells[name] != "-" for cells in rows)]
     parts = [
         f"# {table.title}",
         f"Ours: {about}.",
+        claims_part(table.claims, by_name),
         markdown_table([names, *([cells[name] for name in names] for cells in rows)]),
         f"Ours: {_measures(table)}.{ABOUT_OURS * table.trained}\n"
         "Minutes: wall time of all runs of a row, their evaluations included.",
         table.about,
-        effects_part(table.effects, {row.name: some for row, some in found}),
+        "" if table.trained else ranks_part(found),
+        effects_part(table.effects, by_name),
         _missing(runs),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -6,7 +6,7 @@ recipe.
 
 from dataclasses import dataclass, field
 
-from ppo.paper.effects import Effect
+from ppo.paper.effects import Claim, Effect
 
 EPISODES = 512  # per evaluation
 WARM_UP = 40  # batches of the critic's warm-up, where a row does not set them
@@ -65,6 +65,7 @@ class PaperTable:
     about: str = ""
     trained: bool = True  # its runs train; otherwise they evaluate the initial model
     effects: list[Effect] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)  # made of its effects
     pictures: tuple[str, ...] = ()  # of ppo.reports.charts
     scenes: bool = False  # whether each row's curve is drawn beside a picture of its environment
 

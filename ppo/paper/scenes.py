@@ -37,7 +37,7 @@ def _scene(axes, row: PaperRow) -> None:
 
 
 def _curve(axes, row: PaperRow, runs: list[Run]) -> None:
-    axes.set_title(row.env, size=8)
+    axes.set_title(row.env, size=7)
     axes.set_ylabel(row.measure)
     axes.set_xlabel("training turns", color=SOFT)
     axes.xaxis.set_major_formatter("{x:,.0f}")

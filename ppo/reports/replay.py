@@ -57,7 +57,7 @@ def env_of_run(run: Path):
         raise ValueError(f"{run / 'args.json'} does not say what was played: {error!r}") from error
 
 
-def first_picture(name: str, seed: int = 0) -> Image.Image:
+def first_picture(name: str, seed: int = 7) -> Image.Image:
     """An environment as an episode begins. ValueError: it draws no pictures"""
     env = make_env(name)
     env.reset(seed=seed)

@@ -36,8 +36,15 @@ def dry_run(capsys, *words: str) -> list[list[str]]:
 
 
 # 5 tasks x 6 lengths; 1, 9, 2, 4, 9 and 12 rows of 3 seeds each, if a run is short of 5
-COUNTS = {"table1": (30, 30), "table2": (3, 3), "table3": (27, 6 * 5 + 3 * 3), "figure3": (6, 6),
-          "figure4": (12, 12), "figure5": (27, 5 * 5 + 4 * 3), "claims": (36, 11 * 5 + 3)}
+COUNTS = {
+    "table1": (30, 30),
+    "table2": (3, 3),
+    "table3": (27, 6 * 5 + 3 * 3),
+    "figure3": (6, 6),
+    "figure4": (12, 12),
+    "figure5": (27, 5 * 5 + 4 * 3),
+    "claims": (36, 11 * 5 + 3),
+}
 
 
 @pytest.mark.parametrize("scale", SCALES)
