@@ -71,4 +71,6 @@ def make(name: str, length: int, thoughts: bool = True):
 
 def _tidied(step, thoughts: bool):
     reply = step.reply and step.reply | {"content": tidy(step.reply["content"], thoughts)}
-    return replace(step, said=tidy(step.said, thoughts), reply=reply)
+    said = tidy(step.said, thoughts)
+    same = (said, reply) == (step.said, step.reply)
+    return step if same else replace(step, said=said, reply=reply)

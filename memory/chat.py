@@ -62,13 +62,14 @@ class Renderer:
             name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
             raise ValueError(f"the tokenizer {name!r} has no chat template; use an instruct model")
         self.tokenizer, self.prompt_limit = tokenizer, prompt_limit
+        self.encode, self.decode = coder(tokenizer)
         self.one_call = refuses_two_calls(tokenizer.apply_chat_template)
 
     def __call__(self, messages: list[dict], before: Sequence[int] = (), whole=False) -> Prompt:
         """before: ids of the last prompt and its response, if there are any
         whole: refuse what does not fit, instead of leaving something out"""
         before = before[:-1]
-        chat, said = Chat.of(messages), self.tokenizer.decode(before) if before else ""
+        chat, said = Chat.of(messages), self.decode(before) if before else ""
         prompt_of = partial(self._prompt, template=chat.template, before=before, said=said)
         turns = len(chat.turns)
         grows = turns > FIRST_TRY and said and self.write(chat, chat.template).startswith(said)
@@ -112,19 +113,15 @@ class Renderer:
         reencoded = not ids and any(message["role"] == "assistant" for message in messages)
         begun = text.rstrip().endswith(THINK)
         opened = text[text.rindex(THINK) :] if begun else ""
-        return Prompt(ids or self._encode(text), reencoded=reencoded, opened=opened)
-
-    def _encode(self, text: str) -> list[int]:
-        # The template writes its own special tokens (also the first), so none are added here.
-        return self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return Prompt(ids or self.encode(text), reencoded=reencoded, opened=opened)
 
     def _continued(self, text: str, before, said: str) -> list[int]:
         """Return the ids before, which say what was said, and those of the text that is new; [] if
         the text does not begin with it."""
         if not (said and text.startswith(said)):
             return []
-        new = self._encode(text[len(said) :])
-        same = self.tokenizer.decode(new) == text[len(said) :]  # some tokenizers put a blank first
+        new = self.encode(text[len(said) :])
+        same = self.decode(new) == text[len(said) :]  # some tokenizers put a blank first
         return [*before, *new] if same and len(before) + len(new) <= self.prompt_limit else []
 
     def _most(self, some: Callable[[int], list], at_most: int, prompt_of, n: int = FIRST_TRY):
@@ -141,6 +138,20 @@ class Renderer:
             growing = most == at_most  # nothing has been too long yet
             n = min(at_most, 2 * n) if growing else (fits + most + 1) // 2
         return fits, best if fits >= 0 else prompt
+
+
+def coder(tokenizer) -> tuple[Callable[[str], list[int]], Callable[[Sequence[int]], str]]:
+    """Return what makes text into ids, and ids into text, with all special tokens."""
+    # The template writes its own special tokens (also the first), so none are added here.
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is None:
+        encode = lambda text: tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return encode, lambda ids: tokenizer.decode(ids)
+    # The tokenizer's own call spends as much time on its options as this takes for a prompt.
+    fast.no_truncation()
+    fast.no_padding()
+    encode = lambda text: fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    return encode, partial(fast.decode, skip_special_tokens=False)
 
 
 def _shorter(messages: list[dict], long: list[dict], n: int) -> list[dict]:

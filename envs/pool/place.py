@@ -103,7 +103,8 @@ class Place:
         """Add a Step. What answered a call that is no sample belongs to the turn before it, or, if
         there is none, to the first one; returns whether there will be one."""
         if self.now.trained:
-            step, self.owed = replace(step, reward=step.reward + self.owed), 0.0
+            if self.owed:
+                step, self.owed = replace(step, reward=step.reward + self.owed), 0.0
         elif self.steps:
             turn = self.steps.pop()
             kept = {name: getattr(turn, name) for name in OF_THE_TURN}

@@ -1,5 +1,6 @@
 """Prompts: the template's ids, and what is dropped when they are too long."""
 
+from copy import deepcopy
 from datetime import datetime
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from memory.chat import Renderer, make_render
+from memory.chat import Renderer, coder, make_render
 from memory.messages import shortened
 
 TEMPLATE = (
@@ -150,6 +151,23 @@ def test_short_prompts_are_tokenised_once():
     calls = []
     Renderer(Counting(calls), 1000)(conversation(8))
     assert len(calls) == 1
+
+
+@given(st.text(), st.booleans())
+def test_text_is_encoded_and_decoded_as_the_tokenizer_does(text, ends):
+    encode, decode = coder(TOKENIZER)
+    text += "<end>" * ends  # a special token
+    ids = TOKENIZER(text, add_special_tokens=False)["input_ids"]
+    assert encode(text) == ids
+    assert decode(ids) == TOKENIZER.decode(ids)
+
+
+def test_what_shortens_other_texts_shortens_no_prompt():
+    tokenizer = deepcopy(TOKENIZER)
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    tokenizer.backend_tokenizer.enable_padding(length=9)
+    encode, _ = coder(tokenizer)
+    assert len(encode("o1 o2 o3")) == 3
 
 
 def test_without_a_system_message():
