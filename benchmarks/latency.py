@@ -2,10 +2,14 @@
 
     python -m benchmarks.latency --n-env 64 --threads 64                 needs vLLM
     python -m benchmarks.latency --n-env 64 --threads 0 --e-len 1        the agents take turns
+    python -m benchmarks.latency --n-env 64 --threads 64 --plain         no endpoint
 
-After each answer an agent's tool takes 1 to 5 seconds, and then the agent asks again. `collect` of
-main.py makes batches of n_env x e_len turns. The model has random weights, and each response has
---tokens tokens. It is the bottleneck where the responses to all agents take longer than a tool.
+After each answer an agent's tool takes 1 to 5 seconds, and then the agent asks again. With --plain,
+each turn of an environment takes so long. `collect` of main.py makes batches of n_env x e_len
+turns. The model has random weights, and each response has --tokens tokens. It is the bottleneck
+where the responses to all agents take longer than a tool.
+
+Plain environments are then played again without waiting, and the turns are compared.
 """
 
 import argparse
@@ -13,19 +17,21 @@ import http.client
 import json
 import random
 import time
+from functools import partial
 from tempfile import TemporaryDirectory
 
 from arguments import get_args
 from benchmarks.common import SHAPES, Stopwatch, save_model
+from benchmarks.rollout import Story
 from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import make_envs
+from envs.pool.vec_env import VecEnv, make_envs
 from main import collect
 from memory import make_memories
 from memory.chat import make_render
+from ppo.advantages import make_estimator
+from ppo.agent import make_agent
 from ppo.engines.contract import make_engine
-from ppo.model.actor_critic import ActorCritic
-from ppo.model.decoder import choose_dtype
-from ppo.model.pretrained import load_lm
+from ppo.model.actor_critic import make_models
 from ppo.run.stop import Stop
 from storage.ranks import ALONE
 from storage.rollout import make_storage
@@ -47,6 +53,21 @@ def agent(seed, base_url, api_key, reward):
     connection.close()
 
 
+class Waiting(Story):
+    """A plain environment. waits: whether its turns take as long as a tool"""
+
+    def __init__(self, waits: bool):
+        self.waits = waits
+
+    def reset(self, *, seed=None, options=None):
+        self.tool = random.Random(seed)
+        return super().reset(seed=seed)
+
+    def step(self, response):
+        time.sleep(self.tool.uniform(FASTEST, SLOWEST) * self.waits)
+        return super().step(response)
+
+
 class Watched:
     """An engine that notes when it worked last."""
 
@@ -63,16 +84,39 @@ class Watched:
         return done
 
 
-def measure(args, batches: int) -> None:
+def measure(args, batches: int, plain: bool) -> None:
     """Print what the engine did in each of some batches."""
-    lm, tokenizer, _ = load_lm(args.model, ALONE.device)
-    actor_critic = ActorCritic(lm, 0, 1.0, dtype=choose_dtype("auto", ALONE.device))
+    actor_critic, reference, tokenizer, _ = make_models(args, ALONE.device)
     engine = Watched(make_engine(args, tokenizer, set(), args.n_env, actor_critic.dtype))
     engine.push_weights(actor_critic)
-    envs = make_envs(args, training_seeds(args.seed, range(args.n_env)))
-    memories = make_memories(args, envs.resume(None))
-    render, rollouts = make_render(args, tokenizer, memories[0]), make_storage(args, ALONE)
+    if not plain:
+        play(args, engine, tokenizer, make_envs(args, seeds_of(args)), batches)
+        return
+    waiting = VecEnv(partial(Waiting, True), seeds_of(args), threads=args.env_threads)
+    slow = play(args, engine, tokenizer, waiting, batches)
+    agent = make_agent(args, actor_critic, ALONE)
+    slow[-1].score(actor_critic, reference, agent.shuffled(slow[-1].chains()))
+    slow[-1].compute_returns(make_estimator(args))
+    ratio = agent.update(slow[-1])["ppo/ratio_first_minibatch"]
+    gap = (slow[-1].engine_logps() - slow[-1].logps).abs().max().item()
+    print(f"ratio in the first minibatch {ratio}, largest gap to the engine's log-probs {gap:.1e}")
+    engine.push_weights(actor_critic)
+    fast = play(args, engine, tokenizer, VecEnv(partial(Waiting, False), seeds_of(args)), batches)
+    told = lambda batches: [(r.prompt.ids, r.ids) for batch in batches for r in batch.said()]
+    same = [a == b for a, b in zip(told(slow), told(fast), strict=True)]
+    print(f"{sum(same)} of {len(same)} turns are the same without waiting")
+
+
+def seeds_of(args) -> list:
+    return training_seeds(args.seed, range(args.n_env))
+
+
+def play(args, engine: Watched, tokenizer, envs: VecEnv, batches: int) -> list:
+    """Collect some batches, print a line for each, and return them."""
+    memories, filled = make_memories(args, envs.resume(None)), []
+    render = make_render(args, tokenizer, memories[0])
     for _ in range(batches):
+        rollouts = make_storage(args, ALONE)
         with Stopwatch() as took:
             collect(envs, memories, engine, render, rollouts, args.seed, Stop())
         end, figures = time.perf_counter(), engine.stats()
@@ -86,8 +130,9 @@ def measure(args, batches: int) -> None:
             f"{(end - engine.last) / took.seconds:.1%} after the last response",
             flush=True,
         )
-        rollouts.after_update()
+        filled.append(rollouts)
     envs.close()
+    return filled
 
 
 def main() -> None:
@@ -100,14 +145,17 @@ def main() -> None:
     flag("--batches", type=int, default=2, help="that are collected")
     flag("--shape", choices=SHAPES, default="small", help="of the model")
     flag("--engine", default="vllm", help="as in main.py")
+    flag("--plain", action="store_true", help="environments in place of agents")
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
         save_model(given.shape, folder)
-        words = f"--env-name agent:benchmarks.latency:agent --model {folder} --minibatch 1 "
+        name = "toy" if given.plain else "agent:benchmarks.latency:agent"
+        words = f"--env-name {name} --model {folder} --minibatch {given.n_env} --critic-layers 0 "
+        words += "--w-epoch 0 --lr 0 --critic-lr 0 --ppo-epoch 1 "
         words += f"--n-env {given.n_env} --env-threads {given.threads} --e-len {given.e_len} "
         words += f"--response-limit {given.tokens} --prompt-limit 512 --engine {given.engine}"
         print(" ".join(f"{name} {value}" for name, value in vars(given).items()), flush=True)
-        measure(get_args(words.split()), given.batches)
+        measure(get_args(words.split()), given.batches, given.plain)
 
 
 if __name__ == "__main__":
