@@ -26,6 +26,14 @@ SHAPES = {
         hidden_size=256, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2,
         intermediate_size=768, vocab_size=8192,
     ),
+    "medium": dict(
+        hidden_size=512, num_hidden_layers=12, num_attention_heads=8, num_key_value_heads=8,
+        intermediate_size=2048, vocab_size=8192,
+    ),
+    "narrow": dict(
+        hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4,
+        intermediate_size=384, vocab_size=1024,
+    ),
     "tiny": dict(
         hidden_size=64, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
         intermediate_size=96, vocab_size=1024,

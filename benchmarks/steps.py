@@ -1,0 +1,98 @@
+"""What a step of each engine costs, in processor time, for models of several sizes.
+
+    python -m benchmarks.steps                      the embedded model
+    python -m benchmarks.steps --shape small        random weights
+    python -m benchmarks.steps --compiled           vLLM's forward pass compiled, too
+
+All engines answer the same prompts, of 200 tokens, with equally many tokens each. They take turns
+in random order within one run, so a machine whose speed drifts does not decide a ratio. That
+responses have equal lengths is the best case of lock-step.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import time
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import torch
+
+from arguments import TINY
+from benchmarks.common import SHAPES, make_vllm, save_model
+from ppo.engines.lockstep import TransformersEngine
+from ppo.model.actor_critic import ActorCritic
+from ppo.model.pretrained import load_lm
+
+PROMPT_LIMIT, PROMPT = 1024, 200  # tokens
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    flag = parser.add_argument
+    flag("--shape", choices=SHAPES, help="random weights of this shape; default: embedded model")
+    flag("--n-env", type=int, default=32, help="prompts that are answered at the same time")
+    flag("--tokens", type=int, default=64, help="of each response")
+    flag("--rounds", type=int, default=5, help="that are measured")
+    flag("--compiled", action="store_true", help="also measure vLLM with a compiled forward pass")
+    args = parser.parse_args()
+    if args.compiled:
+        os.environ["TORCHDYNAMO_DISABLE"] = "0"  # ppo.engines.vllm would set it
+    with TemporaryDirectory() as folder:
+        if args.shape:
+            save_model(args.shape, folder)
+        measure(args, folder if args.shape else str(TINY))
+
+
+def measure(args, model: str) -> None:
+    lm, tokenizer, _ = load_lm(model, "cpu")
+    names = ["vllm"] + ["compiled"] * args.compiled + ["transformers"]
+    print(f"{args.shape or 'embedded'} model, {sum(p.numel() for p in lm.parameters()):,} weights")
+    actor_critic, engines = ActorCritic(lm, 0, 1.0), {}
+    for name in names:
+        began = time.process_time()
+        engines[name] = make(name, model, tokenizer, args)
+        engines[name].push_weights(actor_critic)
+        print(f"{name} starts in {time.process_time() - began:.1f} s of processor time", flush=True)
+    took = {name: [] for name in names}
+    for k in range(args.rounds + 1):
+        for name in random.Random(k).sample(names, len(names)):
+            took[name].append(step_ms(engines[name], k, args))
+    took = {name: each[1:] for name, each in took.items()}  # the first round warms up
+    for name in names:
+        ratios = [b / a for a, b in zip(took[name], took["transformers"], strict=True)]
+        shown = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{name}: {statistics.median(took[name]):.2f} ms a step, speed relative to "
+              f"transformers {statistics.median(ratios):.2f} ({shown})")  # fmt: skip
+
+
+def make(name: str, model: str, tokenizer, args):
+    """Make an engine. name: vllm, compiled or transformers"""
+    if name == "transformers":
+        return TransformersEngine(tokenizer, set(), args.tokens, 1.0)
+    from ppo.engines import vllm
+
+    eager, original = name != "compiled", vllm.LLM
+    changed = lambda **settings: original(**settings | dict(enforce_eager=eager))
+    with patch.object(vllm, "LLM", changed):
+        limits = dict(prompt_limit=PROMPT_LIMIT, response_limit=args.tokens)
+        return make_vllm(model, tokenizer, set(), args.n_env, torch.float32, **limits)
+
+
+def step_ms(engine, k: int, args) -> float:
+    """Answer the prompts of round k; return milliseconds of processor time for each step."""
+    generator, plain = torch.Generator().manual_seed(k), dict(untrained=None, opened="")
+    plain |= dict(max_tokens=None, temperature=None)
+    for slot in range(args.n_env):
+        ids = torch.randint(3, 380, (PROMPT,), generator=generator).tolist()
+        engine.submit(slot, SimpleNamespace(ids=ids, **plain), (k, slot))
+    began = time.process_time()
+    while not engine.idle:
+        engine.step()
+    return (time.process_time() - began) / args.tokens * 1000
+
+
+if __name__ == "__main__":
+    main()
