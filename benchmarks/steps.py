@@ -4,9 +4,9 @@
     python -m benchmarks.steps --shape small        random weights
     python -m benchmarks.steps --compiled           vLLM's forward pass compiled, too
 
-All engines answer the same prompts, of 200 tokens, with equally many tokens each. They take turns
-in random order within one run, so a machine whose speed drifts does not decide a ratio. That
-responses have equal lengths is the best case of lock-step.
+All engines answer the same prompts, of 200 tokens, with equally many tokens each. A step has its
+share of the work on the prompts. The engines take turns in random order within one run, so that a
+machine whose speed drifts does not decide a ratio. Equal lengths are the best case of lock-step.
 """
 
 import argparse
