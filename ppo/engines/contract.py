@@ -125,8 +125,8 @@ ENGINES = {  # --engine
     "vllm": "ppo.engines.vllm:VLLMEngine",
     "transformers": "ppo.engines.lockstep:TransformersEngine",
 }
-# On a CPU, vLLM's Python takes longer than the products of a model below this hidden size: at 64 (the
-# embedded models) transformers is 1.6 times as fast, at 96 1.2 times, and at 128 they are equal.
+# On a CPU, vLLM's Python takes longer than the products of a model below this hidden size: at 64
+# (embedded models) transformers is 1.6 times as fast, at 96 1.2 times, and at 128 they are equal.
 NARROW = 128
 
 
