@@ -77,6 +77,10 @@ def model_card(run: Path, update: int) -> str:
     local = Path(args["model"]).exists()  # its path says nothing to others
     model = Path(args["model"]).name if local else args["model"]
     shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
+    flags = [f"--{name.replace('_', '-')} {args.get(name)}" for name in PROMPTS]
+    if args.get("prompts"):
+        flags.append("--prompts FILE")
+        shown["prompts"] = json.dumps(args["prompts"])
     versions = (about.get("versions") or {}) | {"commit": about.get("git") or "unknown"}
     return TEXT.format(
         base="" if local else f"base_model: {model}\n",
@@ -85,7 +89,7 @@ def model_card(run: Path, update: int) -> str:
         update=update,
         paper=PAPER,
         evaluation=evaluation_table(run, update),
-        flags=" ".join(f"--{name.replace('_', '-')} {args.get(name)}" for name in PROMPTS),
+        flags=" ".join(flags),
         adapter=" The folder `adapter` holds the LoRA adapter." * bool(args.get("lora_rank")),
         settings="".join(f"| {name} | {value} |\n" for name, value in shown.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
