@@ -32,6 +32,7 @@ from ppo.engines.contract import Engine
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import Scores, make_models
 from ppo.run.figures import batch_figures
+from ppo.run.process import GARBAGE
 from ppo.run.stop import Stop
 from ppo.run.turns import write_turns
 from storage.ranks import ALONE
@@ -198,6 +199,7 @@ def with_model() -> None:
 
 
 def main() -> None:
+    gc.set_threshold(*GARBAGE)  # as main.py does
     overhead()
     ages()
     with_model()

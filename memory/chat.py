@@ -79,6 +79,8 @@ class Renderer:
             # is a power of 2, at most half of what fits: it stays the same while n changes little.
             n -= (n - turns) % (1 << max(0, n.bit_length() - 2))
             prompt = prompt_of(chat.last(n)) if n >= 0 else prompt
+        if n == turns and not chat.sampling:
+            return prompt
         if n >= 0:
             return replace(prompt, overflow=n < turns, **chat.sampling)
         question = chat.last(0)
