@@ -37,8 +37,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL = """--env-name toy --n-env 4 --e-len 2 --num-updates 2 --minibatch 4 --ppo-epoch 2
 --w-epoch 1 --w-iter 2 --w-fraction 0.5 --w-lr 0.01 --lr 0.01 --critic-lr 0.01 --response-limit 8
 --eval-episodes 4 --prompt-limit 4096 --engine transformers"""
-KEYS = """update turns time/total time/collect time/score time/update time/push rollout/success
-rollout/return rollout/episode_len rollout/valid_action rollout/response_tokens
+KEYS = """update turns time/total time/processor time/collect time/score time/update time/push
+rollout/success rollout/return rollout/episode_len rollout/valid_action rollout/response_tokens
 rollout/truncated_responses rollout/prompt_overflow ppo/policy_loss ppo/value_loss ppo/approx_kl
 ppo/clipfrac ppo/ratio_first_minibatch ppo/entropy ppo/grad_norm ppo/explained_variance kl/ref
 kl/ref_think kl/ref_action engine/logp_gap_mean engine/logp_gap_p99"""
@@ -139,6 +139,7 @@ def test_metrics_jsonl(run):
     assert first["rollout/valid_action"] == 0.0  # random letters
     assert first["rollout/episodes"] == 4 and first["rollout/return"] is None
     assert first["rollout/reward"] == pytest.approx(-0.1)  # a penalty each turn
+    assert first["time/processor"] > 0
     assert first["time/total"] >= first["time/collect"] + first["time/score"] + first["time/update"]
 
 

@@ -1,8 +1,9 @@
 """Writes the page of a comparison: how far it is, tables over seeds, and curves of success.
 
-Turns are environment turns, the warm-up's included, and minutes are those of collecting, scoring
-and training without evaluations. A curve is the interquartile mean over seeds of the success of
-the last 100 episodes in training, with its bootstrap interval at each point.
+Turns are environment turns, the warm-up's included. Minutes are processor time of collecting,
+scoring and training, as other work on the machine does not change it, without evaluations. A curve
+is the interquartile mean over seeds of the success of the last 100 episodes in training, with its
+bootstrap interval at each point.
 """
 
 from pathlib import Path
@@ -16,7 +17,10 @@ from ppo.reports.evaluations import markdown_table
 from ppo.reports.run_files import Run
 
 POINTS = 60  # of a curve
-AXES = {"turns": "environment turns, the warm-up included", "minutes": "minutes, evaluations aside"}
+AXES = {
+    "turns": "environment turns, the warm-up included",
+    "minutes": "minutes of a processor, evaluations aside",
+}
 ABOUT_AFTER = '"After" is success on the same 512 episodes over seeds. '
 
 
@@ -85,7 +89,7 @@ def search_table(comparison: Comparison, plan) -> str:
 
 
 def task_table(comparison: Comparison, task: Task, found: dict) -> str:
-    head = ["", "before", "after", "each seed", "turns", "minutes", "seeds"]
+    head = ["", "before", "after", "each seed", "turns", "processor minutes", "seeds"]
     before = [e for runs in (found[task, m] for m in comparison.methods) for run in runs.values()
               for e in run.evals if e["update"] == 0]  # fmt: skip
     rows = []
@@ -115,10 +119,11 @@ def overall_table(comparison: Comparison, found: dict) -> str:
 
 def points(run: Run, axis: str) -> dict[float, float | None]:
     """Where an update ended on an axis -> success of the last 100 episodes, None while unknown."""
-    at = sum(row.get("warmup/turns" if axis == "turns" else "time/total", 0) for row in run.warmup)
+    before = "warmup/turns" if axis == "turns" else "time/processor"
+    at = sum(row.get(before, 0) for row in run.warmup)
     curve, seconds = {}, at
     for row in run.metrics:
-        seconds += row.get("time/total", 0.0)
+        seconds += row.get("time/processor", 0.0)
         curve[at + row["turns"] if axis == "turns" else seconds / 60] = row.get("rollout/success")
     return curve
 

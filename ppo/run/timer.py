@@ -23,7 +23,8 @@ class Timer:
     """
 
     def __init__(self, console: Console):
-        self.started, self.times, self.console = time.perf_counter(), {}, console
+        self.started, self.worked = time.perf_counter(), time.process_time()
+        self.times, self.console = {}, console
 
     @contextmanager
     def __call__(self, name: str, progress: Callable[[], float] | None = None):
@@ -34,7 +35,7 @@ class Timer:
         self.times[key] = self.times.get(key, 0.0) + time.perf_counter() - entered
 
     def lap(self) -> dict[str, float]:
-        now = time.perf_counter()
-        times = self.times | {"time/total": now - self.started}
-        self.started, self.times = now, {}
+        now, worked = time.perf_counter(), time.process_time()
+        whole = {"time/total": now - self.started, "time/processor": worked - self.worked}
+        times, self.started, self.worked, self.times = self.times | whole, now, worked, {}
         return times

@@ -33,7 +33,12 @@ def made(run, success: float, evals=None, **settings) -> None:
     before = [EVALUATION | {"update": 0, "eval/success": 0.25}]
     after = EVALUATION | {"update": last, "eval/success": success, "eval/episodes": 512}
     metrics = [
-        {"update": u, "turns": TURNS * u, "time/total": 60.0, "rollout/success": success * u / last}
+        {
+            "update": u,
+            "turns": TURNS * u,
+            "time/processor": 60.0,
+            "rollout/success": success * u / last,
+        }
         for u in range(1, last + 1)
     ]
     skip = run.flags.get("skip_first_eval")
@@ -41,7 +46,7 @@ def made(run, success: float, evals=None, **settings) -> None:
     flags = dict(n_env=32, e_len=8) | flags
     write_run(run.path, metrics, ([] if skip else before) + [after], **flags)
     if flags.get("w_epoch"):
-        warm_up = {"update": 0, "warmup/turns": TURNS * flags["w_epoch"], "time/total": 120.0}
+        warm_up = {"update": 0, "warmup/turns": TURNS * flags["w_epoch"], "time/processor": 120.0}
         (run.path / "warmup.jsonl").write_text(json.dumps(warm_up) + "\n")
 
 
