@@ -106,7 +106,7 @@ def tasks_of(episodes: list[LoggedEpisode]) -> list[tuple[str, list[str]]]:
     """
     firsts = [episode.turns[0] for episode in episodes]
     known = [turn["step"] == 1 for turn in firsts]
-    texts = [turn["prompt"].replace(turn.get("observation", ""), " ") for turn in firsts]
+    texts = [_without_observation(turn) for turn in firsts]
     words = [WORD.findall(text) if k else [] for text, k in zip(texts, known, strict=True)]
     there = [some for some in words if some]
     begin = len(commonprefix(there)) if there else 0
@@ -116,6 +116,11 @@ def tasks_of(episodes: list[LoggedEpisode]) -> list[tuple[str, list[str]]]:
     if max(map(len, tasks), default=0) > LONGEST:
         tasks = [[] for _ in tasks]
     return [_marked(task, variable) for task, variable in zip(tasks, varying(tasks), strict=True)]
+
+
+def _without_observation(turn: dict) -> str:
+    seen = turn.get("observation")
+    return turn["prompt"].replace(seen, " ") if seen else turn["prompt"]
 
 
 def varying(lines: list[list[str]]) -> list[list[bool]]:

@@ -52,6 +52,7 @@ def env_of_run(run: Path):
     try:
         args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
         options = {name: args[name] for name in ("format_penalty", "max_episode_steps")}
+        options["on_invalid"] = args.get("on_invalid", "default")
         return make_env(args["env_name"], **options, data=args.get("data"))
     except (OSError, KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"{run / 'args.json'} does not say what was played: {error!r}") from error

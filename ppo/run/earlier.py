@@ -42,7 +42,8 @@ def saved_args(run: Path) -> dict:
         saved = dict(json.loads(path.read_text(encoding="utf-8"))["args"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
-    return saved | {"run_dir": run, "resume": None, "override": False}
+    newer = {"prompts": None, "on_invalid": "default"}  # flags that runs of before do not name
+    return newer | saved | {"run_dir": run, "resume": None, "override": False}
 
 
 # Of a resumed run: flags that may change freely, and flags that not even --override changes.
