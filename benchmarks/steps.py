@@ -13,7 +13,6 @@ import argparse
 import os
 import random
 import statistics
-import time
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -21,7 +20,7 @@ from unittest.mock import patch
 import torch
 
 from arguments import TINY
-from benchmarks.common import SHAPES, make_vllm, save_model
+from benchmarks.common import SHAPES, Stopwatch, make_vllm, save_model
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.pretrained import load_lm
@@ -52,10 +51,10 @@ def measure(args, model: str) -> None:
     print(f"{args.shape or 'embedded'} model, {sum(p.numel() for p in lm.parameters()):,} weights")
     actor_critic, engines = ActorCritic(lm, 0, 1.0), {}
     for name in names:
-        began = time.process_time()
-        engines[name] = make(name, model, tokenizer, args)
-        engines[name].push_weights(actor_critic)
-        print(f"{name} starts in {time.process_time() - began:.1f} s of processor time", flush=True)
+        with Stopwatch() as took:
+            engines[name] = make(name, model, tokenizer, args)
+            engines[name].push_weights(actor_critic)
+        print(f"{name} starts in {took.processor_seconds:.1f} s of processor time", flush=True)
     took = {name: [] for name in names}
     for k in range(args.rounds + 1):
         for name in random.Random(k).sample(names, len(names)):
@@ -88,10 +87,10 @@ def step_ms(engine, k: int, args) -> float:
     for slot in range(args.n_env):
         ids = torch.randint(3, 380, (PROMPT,), generator=generator).tolist()
         engine.submit(slot, SimpleNamespace(ids=ids, **plain), (k, slot))
-    began = time.process_time()
-    while not engine.idle:
-        engine.step()
-    return (time.process_time() - began) / args.tokens * 1000
+    with Stopwatch() as took:
+        while not engine.idle:
+            engine.step()
+    return took.processor_seconds / args.tokens * 1000
 
 
 if __name__ == "__main__":
