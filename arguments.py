@@ -237,7 +237,7 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         parser.set_defaults(**(defaults(known) | saved))
         args = parser.parse_args(argv)
         args.resume = resumed
-        refuse_changes(args, saved)
+        refuse_changes(args, vars(parser.parse_args([])) if resumed else {})
         check(args)
         if not args.eval_only:
             check_method(args, known)

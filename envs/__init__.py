@@ -35,7 +35,7 @@ LIBRARIES = {
 }
 
 
-def make_env(name: str, on_invalid: str = "default", **options):
+def make_env(name: str, prompts: dict | None = None, on_invalid: str = "default", **options):
     """Make the environment `name`; an option that is None is left to the environment.
 
     format_penalty: subtracted from the reward of a turn whose response names no action
@@ -45,14 +45,17 @@ def make_env(name: str, on_invalid: str = "default", **options):
     on_invalid: "end" ends an episode, as a failure, at a response that names no action
     ValueError: there is no such environment, or a package that it needs is not installed
     """
+    env = _make(name, {key: value for key, value in options.items() if value is not None})
+    if prompts and _key(name) in prompts:
+        env.prompts = prompts[_key(name)]
     if on_invalid == "end":
-        env = make_env(name, **options)
         if not hasattr(env, "ends_when_invalid"):
             raise ValueError(f"--on-invalid end: {name} reads whole messages; leave it out")
         env.ends_when_invalid = True
-        return env
-    options = {key: value for key, value in options.items() if value is not None}
-    prompts = options.pop("prompts", {})
+    return env
+
+
+def _make(name: str, options: dict):
     if name.startswith(AGENT):
         from envs.agent import AgentEnv
 
@@ -66,10 +69,7 @@ def make_env(name: str, on_invalid: str = "default", **options):
 
         return make_foreign(name, **options)
     environment, task = _find(name)
-    env = environment(*task, **options)
-    if _key(name) in prompts:
-        env.prompts = prompts[_key(name)]
-    return env
+    return environment(*task, **options)
 
 
 def family(name: str) -> str:

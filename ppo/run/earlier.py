@@ -42,8 +42,7 @@ def saved_args(run: Path) -> dict:
         saved = dict(json.loads(path.read_text(encoding="utf-8"))["args"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
-    newer = {"prompts": None, "on_invalid": "default"}  # flags that runs of before do not name
-    return newer | saved | {"run_dir": run, "resume": None, "override": False}
+    return saved | {"run_dir": run, "resume": None, "override": False}
 
 
 # Of a resumed run: flags that may change freely, and flags that not even --override changes.
@@ -53,7 +52,8 @@ FIXED = "env_name n_env model critic_layers no_critic group_size memory memory_l
 
 
 def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
-    """ValueError: flags are typed that the resumed run had otherwise; the line lists them."""
+    """ValueError: flags are typed that the resumed run had otherwise; the line lists them. saved:
+    its arguments, and the defaults of flags that are newer than it"""
     given = {name: str(value) for name, value in vars(args).items() if name not in FREE}
     changed = [name for name in given if name in saved and given[name] != str(saved[name])]
     short = lambda value: text if len(text := str(value)) < 80 else f"{text[:76]} ..."
