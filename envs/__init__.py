@@ -49,7 +49,7 @@ def make_env(name: str, prompts: dict | None = None, on_invalid: str = "default"
     if prompts and _key(name) in prompts:
         env.prompts = prompts[_key(name)]
     if on_invalid == "end":
-        if not hasattr(env, "ends_when_invalid"):
+        if getattr(env, "ends_when_invalid", None) is None:
             raise ValueError(f"--on-invalid end: {name} reads whole messages; leave it out")
         env.ends_when_invalid = True
     return env

@@ -28,9 +28,12 @@ def prompts_of(path: str) -> dict[str, dict[str, str]]:
     except ValueError as error:  # also a file that is no UTF-8
         raise argparse.ArgumentTypeError(f"{path} is not TOML: {error}") from error
     for name, table in tables.items():
-        if not isinstance(table, dict) or not table:
-            wanted = f"a table [{name}] with {' or '.join(PARTS)}, or both"
-            raise argparse.ArgumentTypeError(f"{path}: {name!r} must be {wanted}")
+        if not isinstance(table, dict):
+            wanted = "must stand in a table named after an environment, as [babyai]"
+            raise argparse.ArgumentTypeError(f"{path}: {name!r} {wanted}")
+        if not table:
+            wanted = f"{' or '.join(PARTS)}, or both"
+            raise argparse.ArgumentTypeError(f"{path}: the table [{name}] must have {wanted}")
         for part, text in table.items():
             if part not in PARTS or not isinstance(text, str):
                 choices = f"is unknown; choices: {', '.join(PARTS)}"

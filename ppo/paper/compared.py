@@ -98,8 +98,8 @@ def task_table(comparison: Comparison, task: Task, found: dict) -> str:
         after = [final_evaluation(run)["eval/success"] for run in done.values()]
         first = f"{before[0]['eval/success']:.3f}" if before and k == 0 else ""
         each = " ".join(f"{x:.3f}" for x in after)
-        turns = [max(points(run, "turns"), default=0) for run in done.values()]
-        minutes = [max(points(run, "minutes"), default=0) for run in done.values()]
+        ends_at = lambda axis, runs: [max(at) for run in runs if (at := points(run, axis))]
+        turns, minutes = ends_at("turns", done.values()), ends_at("minutes", done.values())
         mean = lambda numbers, form: format(sum(numbers) / len(numbers), form) if numbers else "-"
         seeds = f"{len(done)} of {task.seeds}"
         rows.append([method.label, first, told([after]), each or "-", mean(turns, ",.0f"),
@@ -120,6 +120,8 @@ def overall_table(comparison: Comparison, found: dict) -> str:
 def points(run: Run, axis: str) -> dict[float, float | None]:
     """Where an update ended on an axis -> success of the last 100 episodes, None while unknown."""
     before = "warmup/turns" if axis == "turns" else "time/processor"
+    if axis == "minutes" and not all(before in row for row in run.metrics):
+        return {}  # the run is older than this figure
     at = sum(row.get(before, 0) for row in run.warmup)
     curve, seconds = {}, at
     for row in run.metrics:

@@ -14,15 +14,19 @@ from ppo.reports.run_files import Run
 SEEN, NOT_SEEN, UNDECIDED = "seen", "not seen", "not decided"
 RULE = f"""
 "Ours" is the first number minus the second with its 95 % interval. **{SEEN.capitalize()}**: all of
-it lies above 0. **{NOT_SEEN.capitalize()}**: it does not, and it ends below the margin, which rules
-a larger effect out. **{UNDECIDED.capitalize()}**: everything else, and too few runs."""
+it lies above 0, however small the difference is. **{NOT_SEEN.capitalize()}**: it does not, and it
+ends below the margin, which rules a larger effect out. **{UNDECIDED.capitalize()}**: everything
+else, and too few runs."""
 CLAIM_RULE = f"""
-The comparisons of a claim are below, each by success after training and by its mean in training. A
-comparison counts as {SEEN} if one of the two is. A claim is **{SEEN}** if all its comparisons are,
-**{NOT_SEEN}** if one of them is {NOT_SEEN} in both ways, and **{UNDECIDED}** otherwise."""
+The comparisons of a claim are the rows below that begin with its number. Where two rows compare the
+same things, by success after training and by its mean in training, they are one comparison. It is
+{SEEN} if one of the two is and the other is not {NOT_SEEN}, and {NOT_SEEN} if both are. A claim is
+**{SEEN}** if all its comparisons are, **{NOT_SEEN}** if one of them is {NOT_SEEN}, and
+**{UNDECIDED}** otherwise. For one that says "often" it is more than half of them each time."""
 OVER_SEEDS = """
-For trained models it is the bootstrap interval over seeds, in which the one evaluation before
-training is a constant. Over so few seeds it is too narrow rather than too wide."""
+For trained models it is the bootstrap interval over seeds of a difference of interquartile means,
+in which all rows of a side are together and the one evaluation before training is a constant. Over
+so few seeds it is too narrow rather than too wide."""
 OVER_EPISODES = """
 For initial models it is the normal interval over episodes, which are taken as independent. As all
 rows play the same episodes, it is too wide rather than too narrow."""
@@ -34,7 +38,7 @@ class Effect:
 
     more, less: the names of rows, and a quantity as in `ppo.paper.quantities`
     paper: the paper's difference, if it prints one
-    margin: an effect that is smaller is none here
+    margin: what an interval that touches 0 must not reach, for the effect to be ruled out
     """
 
     label: str
@@ -51,10 +55,15 @@ class Effect:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper. tests: each is a list of effects, any of which is enough"""
+    """A sentence of the paper.
+
+    tests: comparisons, each measured by one effect or more
+    often: whether it is about most of its comparisons instead of all
+    """
 
     text: str
     tests: list[list[Effect]]
+    often: bool = False
 
 
 def gain(label: str, name: str, quantity: str, paper: str = "", margin: float = 0.05) -> Effect:
@@ -80,10 +89,18 @@ def claims_part(claims: list[Claim], runs: dict[str, list[Run]]) -> str:
 
 
 def _claim_word(claim: Claim, runs: dict[str, list[Run]]) -> str:
-    words = [{word_of(effect, runs) for effect in test} for test in claim.tests]
-    if all(SEEN in found for found in words):
+    words = [_test_word({word_of(effect, runs) for effect in test}) for test in claim.tests]
+    seen, not_seen = words.count(SEEN), words.count(NOT_SEEN)
+    half = len(words) / 2
+    if seen > half if claim.often else seen == len(words):
         return SEEN
-    return NOT_SEEN if {NOT_SEEN} in words else UNDECIDED
+    return NOT_SEEN if not_seen > half * claim.often else UNDECIDED
+
+
+def _test_word(words: set[str]) -> str:
+    if words == {NOT_SEEN}:
+        return NOT_SEEN
+    return SEEN if SEEN in words and NOT_SEEN not in words else UNDECIDED
 
 
 def effects_part(effects: list[Effect], runs: dict[str, list[Run]]) -> str:

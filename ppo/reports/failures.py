@@ -21,6 +21,7 @@ from ppo.reports.dialogue import FAILED, LoggedEpisode, escape_hidden
 from ppo.reports.evaluations import markdown_table
 from ppo.reports.exchange import calls_of
 from ppo.reports.program import Program
+from storage.program import command
 
 LAST = 8  # turns of an episode whose actions are counted
 LONGEST = 40  # words of a task; what differs more between prompts is no task
@@ -60,7 +61,8 @@ def print_failures(args: argparse.Namespace) -> None:
             print(f"Actions of {name} episodes: {shares(turns, 20)}")
     option = " --evaluation" * args.evaluation
     example = _id(rows[0][1])
-    print(f"Read one: python -m ppo.reports.viewer {args.run}{option} {example}")
+    view = "turnwise view" if command("") else "python -m ppo.reports.viewer"
+    print(f"Read one: {view} {args.run}{option} {example}")
 
 
 HEAD = [

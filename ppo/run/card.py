@@ -15,7 +15,7 @@ ARGS, CARD = "args.json", "README.md"
 PAPER = "https://openreview.net/forum?id=6CE5PLsZdW"
 SETTINGS = (
     "env_name model seed advantages n_env e_len group_size minibatch ppo_epoch lr critic_lr "
-    "kl_coef gamma_step lam_step gamma_token lam_token lora_rank memory memory_length "
+    "kl_coef on_invalid gamma_step lam_step gamma_token lam_token lora_rank memory memory_length "
     "prompt_limit response_limit temperature"
 ).split()
 HEAD = "| updates | episodes | success | return | length |\n|---|---|---|---|---|\n"
@@ -54,7 +54,7 @@ tokenizer = AutoTokenizer.from_pretrained("THIS")
 ```
 
 vLLM loads it as it is: `vllm serve THIS`. To play the evaluation again, with the prompts of the
-training:
+training{file}:
 
     turnwise evaluate --env-name {env} --model THIS {flags}
 
@@ -79,7 +79,7 @@ def model_card(run: Path, update: int) -> str:
     shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
     flags = [f"--{name.replace('_', '-')} {args.get(name)}" for name in PROMPTS]
     if args.get("prompts"):
-        flags.append("--prompts FILE")
+        flags.append("--prompts FILE")  # its tables are among the settings, as JSON
         shown["prompts"] = json.dumps(args["prompts"])
     versions = (about.get("versions") or {}) | {"commit": about.get("git") or "unknown"}
     return TEXT.format(
@@ -90,10 +90,15 @@ def model_card(run: Path, update: int) -> str:
         paper=PAPER,
         evaluation=evaluation_table(run, update),
         flags=" ".join(flags),
+        file=" (FILE: `prompts` below, as TOML)" * bool(args.get("prompts")),
         adapter=" The folder `adapter` holds the LoRA adapter." * bool(args.get("lora_rank")),
-        settings="".join(f"| {name} | {value} |\n" for name, value in shown.items()),
+        settings="".join(f"| {name} | {cell(value)} |\n" for name, value in shown.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )
+
+
+def cell(value) -> str:
+    return str(value).replace("|", "\\|")  # a bare one would end the cell
 
 
 def evaluation_table(run: Path, update: int) -> str:

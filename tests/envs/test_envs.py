@@ -102,6 +102,16 @@ def test_foreign_with_actions():
     assert info["metrics"] == {"lit": 1.0}
 
 
+def test_an_invalid_response_may_end_a_foreign_episode():
+    env = envs.make_env("small_envs:SmallLamp-v0", on_invalid="end")
+    env.reset(seed=1)
+    assert env.step("ACTION: wait")[2:4] == (False, False)
+    _, reward, terminated, _, info = env.step("ACTION: fly")
+    assert (reward, terminated, info["success"]) == (-0.1, True, False)
+    with pytest.raises(ValueError, match="end: tools:tool_envs:Shop reads whole messages"):
+        envs.make_env("tools:tool_envs:Shop", on_invalid="end")
+
+
 def test_foreign_time_limit():
     env = envs.make_env("small_envs:SmallLamp-v0", max_episode_steps=2)
     env.reset(seed=1)

@@ -50,8 +50,8 @@ def test_the_fields_are_those_of_the_turn():
     [
         (None, "prompts.toml: No such file or directory"),
         ("[toy", "is not TOML: "),
-        ("system = 'x'", "'system' must be a table [system] with system or instruction, or both"),
-        ("[toy]", "'toy' must be a table [toy]"),
+        ("system = 'x'", "'system' must stand in a table named after an environment, as [babyai]"),
+        ("[toy]", "the table [toy] must have system or instruction, or both"),
         ("[toy]\ntips = 'x'", "[toy] tips is unknown; choices: system, instruction"),
         ("[toy]\nsystem = 3", "[toy] system must be a text"),
     ],

@@ -6,7 +6,15 @@ import pytest
 from made_runs import EVALUATION, write_run
 
 from ppo.paper.claims import CLAIMS
-from ppo.paper.effects import Effect, difference_of, effects_part, gain, verdict
+from ppo.paper.effects import (
+    Claim,
+    Effect,
+    claims_part,
+    difference_of,
+    effects_part,
+    gain,
+    verdict,
+)
 from ppo.paper.intervals import difference, share_difference
 from ppo.paper.printed import LENGTHS, TRAINED, ZERO_SHOT, ZERO_SHOT_MEAN, Printed, fifth_task
 from ppo.paper.quantities import numbers
@@ -70,6 +78,33 @@ def test_three_words():
     assert verdict(-0.1, 0.04, 0.05) == "not seen"
     assert verdict(-0.1, 0.06, 0.05) == "not decided"
     assert verdict(-0.2, -0.1, 0.0) == "not seen" and verdict(-0.2, 0.0, 0.0) == "not decided"
+
+
+def test_the_word_of_a_claim(tmp_path):
+    levels = {"low": 0.1, "high": 0.9}
+    found = {
+        name: [made(tmp_path / f"{name}{k}", success, rollout__success=[1 - success] * 3)
+               for k in range(2)]
+        for name, success in levels.items()
+    }  # fmt: skip
+    after = lambda more, less: Effect("", ((more,), "after eval/success"),
+                                      ((less,), "after eval/success"))  # fmt: skip
+    training = lambda more, less: Effect("", ((more,), "mean rollout/success"),
+                                         ((less,), "mean rollout/success"))  # fmt: skip
+    seen, not_seen, unknown = after("high", "low"), after("low", "high"), after("high", "none")
+    reversed_in_training = training("high", "low")
+
+    def word(*tests, often=False):
+        row = claims_part([Claim("it is so", list(tests), often)], found).split("\n")[2]
+        return row.split("|")[3].strip()
+
+    assert word([seen]) == word([seen, unknown]) == word([seen], [seen]) == "seen"
+    assert word([not_seen]) == word([seen], [not_seen]) == "not seen"
+    assert word([unknown]) == word([seen, reversed_in_training]) == "not decided"
+    assert word([seen], [unknown]) == word([not_seen, unknown]) == "not decided"
+    assert word([seen], [seen], [not_seen], often=True) == "seen"
+    assert word([seen], [unknown], [not_seen], often=True) == "not decided"
+    assert word([seen], [not_seen], [not_seen], often=True) == "not seen"
 
 
 def test_quantities_of_runs(tmp_path):
