@@ -34,6 +34,8 @@ from envs.text_env import TextEnv
 
 HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")  # in no mission
 DOOR_COLOURS = ("yellow", "green", "blue", "purple")
+ROOM = 8  # cells along a side, its walls included
+LARGER = {"goto-12x12": ("goto", 12), "goto-16x16": ("goto", 16)}  # not of the benchmark
 
 # Each of the two is a constant string, so that the embedded model's tokenizer can make it a token.
 SYSTEM_BEFORE = """\
@@ -72,8 +74,9 @@ class BabyAI(TextEnv):
     """
 
     family = "babyai"
-    # task -> turns until truncation: 64 per room and per object to be reached
-    tasks = {"goto": 64, "pickup": 64, "open": 128, "putnext": 128, "pick-up-seq-go-to": 128}
+    # task -> turns until truncation: one per cell of a room, for each room and object to be reached
+    tasks = {"goto": 64, "pickup": 64, "open": 128, "putnext": 128, "pick-up-seq-go-to": 128,
+             "goto-12x12": 144, "goto-16x16": 256}  # fmt: skip
     binary_reward = True
     actions = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
     default_action = "go forward"
@@ -151,9 +154,10 @@ def describe(image: np.ndarray, carrying: tuple[str, str] | None) -> list[str]:
         for j in range(7):
             if cells[i][j][0] not in BACKGROUND and (i, j) != (3, 6):
                 lines.append(f"a {_look(*cells[i][j])} {_position(i - 3, 6 - j)}")
-    return lines
+    return lines or [NOTHING_SEEN]  # far from all walls of a large room
 
 
+NOTHING_SEEN = "You see nothing but the floor"
 NOTHING = (0, 1)  # unseen, empty
 WALL = 2
 BACKGROUND = (*NOTHING, WALL)
@@ -181,12 +185,12 @@ OUTSIDE = Wall()  # stands for each cell beyond the grid
 
 
 class TaskLevel(RoomGridLevel):
-    """Draws levels of a task: one 8x8 room, or for `open` two with a locked door between them."""
+    """Draws levels of a task: one room, or for `open` two with a locked door between them."""
 
     def __init__(self, task: str, max_steps: int):
-        self.task = task
+        self.task, size = LARGER.get(task, (task, ROOM))
         cols = 2 if task == "open" else 1
-        super().__init__(room_size=8, num_rows=1, num_cols=cols, max_steps=max_steps)
+        super().__init__(room_size=size, num_rows=1, num_cols=cols, max_steps=max_steps)
 
     def _gen_grid(self, width: int, height: int) -> None:
         with contextlib.redirect_stdout(None):  # minigrid prints each draw that it rejects

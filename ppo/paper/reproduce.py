@@ -1,7 +1,7 @@
 """Reproduces the paper's tables and figures: makes their runs, then writes a Markdown page.
 
     python -m ppo.paper.reproduce table1|table2|table3|figure3|figure4|figure5|claims|
-        estimators|ablations
+        babaisai|generalisation|estimators|ablations
         [--scale paper|embedded] [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR]
         [--out DIR] [-- FLAGS OF main.py]
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from ppo.paper.claims import CLAIMS
 from ppo.paper.compare import compare
 from ppo.paper.comparisons import COMPARISONS
+from ppo.paper.generalisation import plan_generalisation, write_generalisation
 from ppo.paper.results import write_results
 from ppo.paper.rows import SCALES, PaperRow, PaperTable, flags_of
 from ppo.paper.runs import (
@@ -39,6 +40,7 @@ from ppo.reports.program import Program
 
 RUNS = WORKPLACE / "runs" / "reproduce"
 PAGES = TABLES | {"claims": CLAIMS}
+GENERALISATION = "generalisation"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,7 +56,11 @@ def make_program() -> Program:
         description="Reproduce a table or figure of the paper. Flags after -- go to main.py.",
     )
     add = program.add_argument
-    add("name", choices=[*PAGES, *COMPARISONS], help="the table, figure or comparison")
+    add(
+        "name",
+        choices=[*PAGES, GENERALISATION, *COMPARISONS],
+        help="the table, figure or comparison",
+    )
     add("--scale", choices=SCALES, default="embedded", help="models (default: embedded)")
     add("--dry-run", action="store_true", help="print the commands and do nothing")
     words = "of training (default: those of each row, from 1 to 3 or 5)"
@@ -98,7 +104,7 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
         # Several processes may share its seeds, and each writes the page of all of them.
         everything = argparse.Namespace(**vars(args) | {"seeds": None})
         return compare(args, extra, out_folder(args), made_by(everything, extra))
-    table, out = PAGES[args.name], out_folder(args)
+    table, out = PAGES.get(args.name), out_folder(args)
     planned = plan_runs(args, table, extra)
     chosen = choose_runs(planned, args.only, args.name)
     commands = [command_of(run) for run in chosen]  # a conflict shows before the first one runs
@@ -113,15 +119,21 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
         return 0
     path = out / f"{args.name}-{args.scale}.md"
     about = f"{SCALES[args.scale]['about']}. {made_by(args, extra)}"
-    write_results(path, table, about, [(r.row, r.seed, read_run(r.path)) for r in planned])
+    if table is None:
+        write_generalisation(path, about, planned)
+    else:
+        write_results(path, table, about, [(r.row, r.seed, read_run(r.path)) for r in planned])
     print(path)
     return code
 
 
-def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[PlannedRun]:
+def plan_runs(args: argparse.Namespace, table: PaperTable | None, extra: dict) -> list[PlannedRun]:
     """All runs of a table, in the order of their seeds: what is there after some hours has all
-    rows. Evaluations of the initial model need one seed only."""
+    rows. Evaluations of the initial model need one seed only. Without a table: generalisation"""
     folder = args.runs.resolve() / args.scale
+    if table is None:
+        seeds = args.seeds or range(1, SCALES[args.scale]["seeds"] + 1)
+        return plan_generalisation(args.scale, folder, list(dict.fromkeys(seeds)), extra)
     planned = [
         PlannedRun(row, seed, folder / f"{row.name}-seed{seed}",
                    flags_of(args.scale, table, row, seed) | extra)
@@ -146,14 +158,14 @@ def made_by(args: argparse.Namespace, extra: dict) -> str:
     return f"Made by `{shlex.join(words)}`; with --dry-run it prints the commands of the runs"
 
 
-def check_machine(scale: str, table: PaperTable, folders: list[Path]) -> None:
+def check_machine(scale: str, table: PaperTable | None, folders: list[Path]) -> None:
     """ValueError or OSError for what would otherwise show only after hours."""
     if scale == "paper":
         import torch  # takes seconds, which a dry run need not wait for
 
         if not torch.cuda.is_available():
             raise ValueError("--scale paper needs a CUDA device; --dry-run prints its commands")
-    if table.pictures or table.scenes:
+    if table and (table.pictures or table.scenes):
         import_figure()
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,9 @@ def _cells(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
         "score": _change("score", before, after),
         "paper, length": row.paper_length,
         "length": _change("eval/episode_len", before, after),
-        "value loss": _mean(numbers(finished, "last ppo/value_loss")) if table.pictures else "",
+        "value loss": _mean(numbers(finished, "last ppo/value_loss"))
+        if "value_loss" in table.pictures
+        else "",
         "temperature": each("eval/temperature", "g", (after or before)[:1]),
         "episodes": each("eval/episodes", ".0f", (after or before)[:1]),
         "updates": each("update", ".0f", after[:1]),

@@ -53,6 +53,7 @@ CHARTS = [
           "line: training      dots: evaluation", "95 % interval (Wilson)"),
     Chart("return", "Return", "per episode", ("rollout/return",), None, "eval/return",
           "line: training      dots: evaluation", "standard error"),
+    Chart("achievements", "Achievements", "per episode, of 22", ("rollout/achievements",)),
     Chart("kl", "KL to the initial policy", "nats per token", ("kl/ref_think", "kl/ref_action"),
           key="solid: thinking      dashed: action"),
     Chart("valid_action", "Valid actions", "share of turns", ("rollout/valid_action",), SHARE),
