@@ -21,11 +21,13 @@ from ppo.paper.comparisons import (
     Method,
     Task,
     flags_of,
+    initial_flags,
     row_of,
 )
 from ppo.paper.quantities import final_evaluation
-from ppo.paper.rows import SCALES
+from ppo.paper.rows import SCALES, PaperRow
 from ppo.paper.runs import PlannedRun, choose_runs, command_of, fitting, perform, read_run
+from ppo.paper.tables import zero_shot
 from ppo.reports.charts import import_figure
 
 
@@ -77,12 +79,19 @@ class Plan:
             if not seeds or seed in seeds
         ]
 
+    def before(self, task: Task) -> PlannedRun:
+        """The evaluation of the initial model, which Table 1 has, too, where it has the task."""
+        row = PaperRow(task.env, task.env, zero_shot(task.env, 1))
+        flags = initial_flags(self.scale, task) | self.extra
+        return PlannedRun(row, 1, self.folder / f"{row.name}-seed1", flags)
+
     def runs(self, seeds: list[int] | None = None) -> list[PlannedRun]:
-        """The runs of the comparison itself; seeds: only these. Those of a method whose learning
-        rate is not chosen yet are left out."""
+        """The runs of the comparison itself; seeds: only these, and with 1 the initial models.
+        Those of a method whose learning rate is not chosen yet are left out."""
         most = max(task.seeds for task in self.comparison.tasks)
+        first = [self.before(t) for t in self.comparison.tasks if not seeds or 1 in seeds]
         order = product(range(1, most + 1), self.comparison.tasks, self.comparison.methods)
-        return [
+        return first + [
             self.run(task, method, self.factor(method), seed)
             for seed, task, method in order
             if seed <= task.seeds and (not seeds or seed in seeds)

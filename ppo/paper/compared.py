@@ -21,7 +21,10 @@ AXES = {
     "turns": "environment turns, the warm-up included",
     "minutes": "minutes of a processor, evaluations aside",
 }
-ABOUT_AFTER = '"After" is success on the same 512 episodes over seeds. '
+ABOUT_AFTER = (
+    '"Before" is the success of the initial model and "after" that of the trained ones over seeds, '
+    "on the same 512 episodes. "
+)
 
 
 def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> None:
@@ -35,7 +38,7 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
     if len(comparison.factors) > 1:
         parts.append(search_table(comparison, plan))
     for task in comparison.tasks:
-        parts.append(f"## {task.env}\n\n{task_table(comparison, task, found)}")
+        parts.append(f"## {task.env}\n\n{task_table(comparison, task, found, plan)}")
         for axis in AXES:
             if png := curves(comparison, task, found, axis):
                 file = f"{path.stem}-{task.env}-{axis}.png"
@@ -88,15 +91,15 @@ def search_table(comparison: Comparison, plan) -> str:
     return f"## The search of learning rates\n\n{about}\n\n{markdown_table([head, *rows])}"
 
 
-def task_table(comparison: Comparison, task: Task, found: dict) -> str:
+def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
     head = ["", "before", "after", "each seed", "turns", "processor minutes", "seeds"]
-    before = [e for runs in (found[task, m] for m in comparison.methods) for run in runs.values()
-              for e in run.evals if e["update"] == 0]  # fmt: skip
+    initial = read_run(plan.before(task).path)
+    before = initial and final_evaluation(initial)
     rows = []
     for k, method in enumerate(comparison.methods):
         done = finished(found[task, method])
         after = [final_evaluation(run)["eval/success"] for run in done.values()]
-        first = f"{before[0]['eval/success']:.3f}" if before and k == 0 else ""
+        first = f"{before['eval/success']:.3f}" if before and k == 0 else ""
         each = " ".join(f"{x:.3f}" for x in after)
         ends_at = lambda axis, runs: [max(at) for run in runs if (at := points(run, axis))]
         turns, minutes = ends_at("turns", done.values()), ends_at("minutes", done.values())

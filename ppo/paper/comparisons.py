@@ -124,7 +124,13 @@ def flags_of(scale: str, task: Task, method: Method, factor: float, seed: int) -
     flags |= {"num_updates": updates, "eval_interval": updates}
     flags |= {"w_epoch": warm_up} if method.critic else {}
     flags |= {"num_turns": updates * TURNS} if method.groups else {}
-    before = method is DUAL and seed == 1 and factor == 1  # neither model nor panel differ
-    search = seed in SEARCH_SEEDS
-    flags |= {} if before else {"skip_first_eval": True}
-    return flags | method.flags | {"eval_episodes": SEARCH_EPISODES if search else EPISODES}
+    flags |= {"skip_first_eval": True}  # neither model nor panel differ: see `initial_flags`
+    episodes = SEARCH_EPISODES if seed in SEARCH_SEEDS else EPISODES
+    return flags | method.flags | {"eval_episodes": episodes}
+
+
+def initial_flags(scale: str, task: Task) -> dict:
+    """Flags of the evaluation of a task's initial model."""
+    settings, family = SCALES[scale], task.env.split("-")[0]
+    flags = {"env_name": task.env, "model": (settings["models"] | MODELS[scale])[family], "seed": 1}
+    return flags | settings["flags"] | {"eval_episodes": EPISODES, "eval_only": True}

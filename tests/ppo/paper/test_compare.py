@@ -29,8 +29,11 @@ def dry_run(capsys, *words: str) -> list[list[str]]:
 
 def made(run, success: float, evals=None, **settings) -> None:
     """A finished run: its last evaluation and updates of 256 turns and a minute."""
+    if run.flags.get("eval_only"):
+        evals = [EVALUATION | {"update": 0, "eval/success": 0.25}]
+        write_run(run.path, [], evals, **run.flags)
+        return
     last = run.flags["num_updates"]
-    before = [EVALUATION | {"update": 0, "eval/success": 0.25}]
     after = EVALUATION | {"update": last, "eval/success": success, "eval/episodes": 512}
     metrics = [
         {
@@ -41,10 +44,9 @@ def made(run, success: float, evals=None, **settings) -> None:
         }
         for u in range(1, last + 1)
     ]
-    skip = run.flags.get("skip_first_eval")
     flags = {k: v for k, v in run.flags.items() if k != "skip_first_eval"} | settings
     flags = dict(n_env=32, e_len=8) | flags
-    write_run(run.path, metrics, ([] if skip else before) + [after], **flags)
+    write_run(run.path, metrics, [after], **flags)
     if flags.get("w_epoch"):
         warm_up = {"update": 0, "warmup/turns": TURNS * flags["w_epoch"], "time/processor": 120.0}
         (run.path / "warmup.jsonl").write_text(json.dumps(warm_up) + "\n")
@@ -81,6 +83,10 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
     factors = {method.name: plan.factor(method) for method in plan.comparison.methods}
     assert factors == dict.fromkeys(factors, 1.0) | {"rloo": 2.0}
     commands = dry_run(capsys, "estimators", "--runs", str(tmp_path))
+    # one evaluation before training serves all runs of a task
+    first, commands = commands[:4], commands[4:]
+    before = [arguments.get_args(command) for command in first]
+    assert all(args.eval_only and args.eval_episodes == 512 for args in before)
     assert len(commands) == 6 * (5 + 5 + 3 + 3)
     turns = {}
     for args in map(arguments.get_args, commands):
@@ -92,9 +98,7 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
         turns.setdefault(args.env_name, set()).add((args.w_epoch + args.num_updates) * batch)
         rate = 4e-4 if args.env_name == "tools-calculator" else 2e-4
         assert args.lr == pytest.approx(rate * factors[args.advantages])
-        # one evaluation before training serves all runs of a task
-        first = args.advantages == "dual-gae" and args.seed == 1
-        assert args.skip_first_eval == (not first)
+        assert args.skip_first_eval and args.env_name in {first.env_name for first in before}
     assert turns == {"babyai-pickup": {20480}, "babyai-open": {20480},
                      "baba-two_room-goto_win": {15360}, "tools-calculator": {25600}}  # fmt: skip
 
@@ -103,11 +107,10 @@ def test_ablations_change_one_thing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     commands = dry_run(capsys, "ablations", "--runs", str(tmp_path), "--seeds", "1")
     parsed = [vars(arguments.get_args(command)) for command in commands]
-    plain, *others = parsed
+    first, plain, *others = parsed
+    assert first["eval_only"] and first["model"] == plain["model"]
     assert (plain["critic_layers"], plain["first_token_weight"], plain["w_epoch"]) == (1, 3, 40)
-    changed = [
-        {k for k in args if args[k] != plain[k]} - {"run_dir", "skip_first_eval"} for args in others
-    ]
+    changed = [{k for k in args if args[k] != plain[k]} - {"run_dir"} for args in others]
     assert changed == [
         {"critic_layers"}, {"critic_layers"}, {"first_token_weight"},
         {"w_epoch", "num_updates", "eval_interval"}, {"gamma_step", "lam_step"},
@@ -121,11 +124,11 @@ def test_the_page_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     path = runs / "estimators.md"
 
     def execute(words):
-        """The third run is interrupted."""
+        """The third training is interrupted."""
         assert "--resume" not in words
         executed.append(words)
         run = next(r for r in plan.runs() if str(r.path) == words[words.index("--run-dir") + 1])
-        if len(executed) == 3:
+        if len(executed) == 4 + 3:  # the initial models are evaluated first
             return 130
         made(run, 0.8)
         return 0
@@ -143,9 +146,9 @@ def test_the_page_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     for axis in ("turns", "minutes"):
         picture = runs / f"estimators-babyai-pickup-{axis}.png"
         assert picture.read_bytes().startswith(b"\x89PNG") and picture.name in text
-    # the same command goes on with the third run
+    # the same command goes on with that run
     assert reproduce.main([*words, "--only", "babyai-pickup-turn-gae"]) == 0
-    assert executed[3] == executed[2]
+    assert executed[7] == executed[6]
     assert "7 of 96 runs are finished." in path.read_text()
     assert "0.800 [0.800, 0.800]" in path.read_text()
     capsys.readouterr()
@@ -177,7 +180,7 @@ def test_bootstrap_intervals():
 
 def test_curves_count_the_warm_up(tmp_path):
     plan = Plan(COMPARISONS["ablations"], "embedded", tmp_path, {})
-    one = plan.runs([1])[0]
+    one = plan.runs([1])[1]  # the first evaluates the initial model
     made(one, 1.0)
     (run,) = read_runs([one.path], [])
     turns = points(run, "turns")
