@@ -1,0 +1,1 @@
+"""Other trainers beside ours: the same environment, model and number of turns."""
