@@ -73,8 +73,9 @@ def compare(args) -> int:
     if not args.dry_run and not args.page:
         for task in TASKS:
             plan.make_model(task)
-    for stage in () if args.page else (plan.search, plan.runs):
-        for task, method, factor, seed in stage():
+    stages = [(stage, task) for task in TASKS for stage in (plan.search, plan.runs)]
+    for stage, task in [] if args.page else stages:
+        for method, factor, seed in stage(task):
             if args.only not in run_name(task, method, factor):
                 continue
             if args.seeds and seed not in args.seeds:
@@ -97,15 +98,16 @@ class Plan:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def search(self) -> list[tuple]:
-        """Task, method, factor and seed of each run of the search."""
+    def search(self, task: Task) -> list[tuple]:
+        """Method, factor and seed of each run of the search."""
         tried = [method for method in METHODS if method is not DUAL]
-        return [(t, m, f, SEARCH_SEED) for t in TASKS for m in tried for f in FACTORS]
+        return [(method, factor, SEARCH_SEED) for method in tried for factor in FACTORS]
 
-    def runs(self) -> list[tuple]:
+    def runs(self, task: Task) -> list[tuple]:
         """The same of the comparison itself, as far as the learning rates are chosen."""
-        return [(t, m, self.factor(t, m), seed) for seed in range(1, TASKS[0].seeds + 1)
-                for t in TASKS for m in METHODS if self.factor(t, m)]  # fmt: skip
+        chosen = {method: self.factor(task, method) for method in METHODS}
+        return [(method, factor, seed) for seed in range(1, task.seeds + 1)
+                for method, factor in chosen.items() if factor]  # fmt: skip
 
     def path(self, task: Task, method: Method, factor: float, seed: int) -> Path:
         return self.folder / f"{run_name(task, method, factor)}-seed{seed}"

@@ -1,0 +1,159 @@
+"""Peers: what TRL is given is ours, the page is made of recorded runs, commands are main.py's."""
+
+import json
+import shlex
+from types import SimpleNamespace
+
+import pytest
+from made_runs import EVALUATION, write_run
+from transformers import AutoTokenizer
+from transformers.utils import get_json_schema
+
+import arguments
+from benchmarks.peers import compare, trl_grpo
+from benchmarks.peers.page import write_page
+from benchmarks.peers.turns import TurnRollouts, rows_of
+from envs.calculator import Calculator
+from ppo.paper.runs import HOME
+
+TOOLS, GOTO = compare.TASKS
+DUAL, GRPO, TRL, STEPS = compare.METHODS
+
+
+@pytest.fixture
+def environment():
+    return trl_grpo.class_for("tools-calculator")()
+
+
+def test_trl_is_shown_the_same_question_and_the_same_tool(environment):
+    ours = Calculator()
+    assert environment.reset(seed=6, prompt="unused") == ours.reset(seed=6)[0]
+    assert [get_json_schema(environment.calculate)] == ours.template["tools"]
+
+
+def test_a_call_through_trl_is_answered_as_ours_is(environment):
+    environment.reset(seed=6)
+    assert environment.calculate(a=2, operation="add", b=3) == '{"result": 5}'
+    assert environment.calculate(a=9, operation="multiply", b=99).startswith("Error: the result")
+    assert environment.calculate(c=1).startswith("Error: ")
+
+
+def test_only_an_answer_is_judged(environment):
+    environment.reset(seed=6)
+    right = {"role": "assistant", "content": f"ANSWER: {environment._env.answer}"}
+    assert environment._judge([right]) == 1
+    assert environment._judge([right | {"tool_calls": ["one"]}]) == 0  # the last turn was a call
+    assert environment._judge([right, {"role": "tool", "content": "5"}]) == 0
+
+
+def test_a_turn_has_the_advantage_of_its_episode():
+    # returns 1 and 0: the mean is .5, the standard deviation of a sample sqrt(.5) = .7071,
+    # so A = +- .5 / (.7071 + .0001) = +- .7070; an episode counts once, also with two turns
+    group = [SimpleNamespace(ret=1.0, turns=[([1], [2]), ([3], [4])]),
+             SimpleNamespace(ret=0.0, turns=[([5], [6])])]  # fmt: skip
+    rows = rows_of(group)
+    assert [row[:2] for row in rows] == [([1], [2]), ([3], [4]), ([5], [6])]
+    assert [row[2] for row in rows] == pytest.approx([0.7070, 0.7070, -0.7070], abs=1e-4)
+
+
+def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played():
+    tokenizer = AutoTokenizer.from_pretrained(HOME / "models" / "tiny")
+    flags = SimpleNamespace(
+        env_name="babyai-goto", memory="window", memory_length=1, prompt_limit=1024
+    )
+    played = []
+    record = SimpleNamespace(played=lambda successes, turns: played.append((successes, turns)))
+    said = tokenizer("THINK: on.\nACTION: turn left<|im_end|>")["input_ids"]
+    trainer = SimpleNamespace(_generate_single_turn=lambda ids, *_: ([said] * len(ids), None))
+    seeds = SimpleNamespace(draw=lambda k: 2 * k)
+    play = TurnRollouts(flags, tokenizer, seeds, rows=20, group=2, record=record)
+    batch = play(["", ""], trainer)
+    # Nobody gets anywhere by turning left: both episodes of a group end at the limit of 64 turns.
+    assert played == [([False, False], 128)] and play.length == 64
+    assert batch["completion_ids"] == [said] * 20 and batch["advantage"] == [0.0] * 20
+    texts = [tokenizer.decode(ids) for ids in batch["prompt_ids"]]
+    assert len(texts) == 20 and all(text.endswith("<|im_start|>assistant\n") for text in texts)
+
+
+def refusal(capsys, *words: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        trl_grpo.main(["--model", "models/tiny", *words])
+    assert stopped.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_without_trl_one_line_says_what_is_missing(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(trl_grpo, "find_spec", lambda name: None if name == "trl" else name)
+    assert "trl missing: install TRL into a folder" in refusal(capsys, "--run-dir", str(tmp_path))
+    monkeypatch.setattr(trl_grpo, "find_spec", lambda name: name)
+    assert "exists: name another --run-dir" in refusal(capsys, "--run-dir", str(tmp_path))
+
+
+def test_the_commands_are_those_of_main(capsys, tmp_path):
+    assert compare.main(["--dry-run", "--runs", str(tmp_path)]) == 0
+    lines = [shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()]
+    ours = [words[1:] for words in lines if words[0] == "main.py"]
+    # 2 environments x (3 methods x 2 learning rates, and 3 seeds of the method without a search)
+    assert len(ours) == 18
+    for words in ours:
+        at = words.index("--model") + 1
+        words[at] = "models/tiny-calculator" if TOOLS.env in words else "models/tiny"
+        args = arguments.get_args(words)
+        assert args.eval_only or args.num_turns == 20_480 or args.w_epoch + args.num_updates == 80
+
+
+def made(plan, task, method, factor: float, seed: int, success: float) -> None:
+    """A finished run of three updates, each of 256 turns and half a minute."""
+    metrics = [{"update": u, "turns": 256 * u, "time/processor": 30.0,
+                "rollout/success": success * u / 3} for u in (1, 2, 3)]  # fmt: skip
+    evals = [EVALUATION | {"update": 3, "eval/success": success}]
+    settings = dict(env_name=task.env, num_turns=768, num_updates=80, seed=seed)
+    versions = {"versions": {"trl": "1.16.0"}} if method is TRL else {}
+    write_run(plan.path(task, method, factor, seed), metrics, evals, **settings, **versions)
+
+
+def test_the_page_shows_recorded_runs_and_what_is_still_to_come(tmp_path):
+    plan = compare.Plan(tmp_path / "runs")
+    for factor, success in zip(compare.FACTORS, (0.6, 0.8), strict=True):
+        assert plan.factor(TOOLS, TRL) is None
+        made(plan, TOOLS, TRL, factor, compare.SEARCH_SEED, success)
+    assert plan.factor(TOOLS, TRL) == 2 and plan.factor(TOOLS, GRPO) is None
+    for seed in (1, 2):
+        made(plan, TOOLS, TRL, 2.0, seed, 0.96)
+        made(plan, TOOLS, DUAL, 1.0, seed, 0.8)
+    write_page(tmp_path / "peer-trl.md", plan)
+    page = (tmp_path / "peer-trl.md").read_text()
+    assert "4 of 24 runs are finished" in page and "Versions: trl 1.16.0, ours at" in page
+    [table, soon, search] = [line for line in page.splitlines() if TRL.label in line][:3]
+    # 768 turns took three half minutes: 90 s, and 1,000 turns would take 117.2 s
+    assert "0.960 0.960 | 768 | 1.5 | 2 of 3" in table
+    assert soon.endswith("| 768 768 | 1.5 1.5 | 117.2 117.2 |")
+    assert "0.600 | 0.800 | 2 |" in page and search.startswith("|")
+    assert "| never never | never never |" in page  # our default: .8 is below .9
+    assert (tmp_path / f"peer-trl-{TOOLS.env}-turns.png").exists()
+    assert not (tmp_path / f"peer-trl-{GOTO.env}-turns.png").exists()
+
+
+def test_a_run_of_trl_ends_with_the_evaluation_by_main(tmp_path):
+    plan = compare.Plan(tmp_path)
+    made(plan, TOOLS, STEPS, 1.0, 1, 0.5)
+    path = plan.path(TOOLS, STEPS, 1.0, 1)
+    (path / "evaluation").mkdir()
+    (path / "evaluation" / "eval.jsonl").write_text(json.dumps(EVALUATION | {"update": 0}) + "\n")
+    compare.adopt(path)
+    assert plan.found(TOOLS, STEPS, 1.0, 1).evals == [EVALUATION | {"update": 3}]
+    assert plan.make(TOOLS, STEPS, 1.0, 1, None, True) == 0  # it is finished
+
+
+def test_the_copied_model_ends_the_agents_messages_without_a_line_break(tmp_path):
+    plan = compare.Plan(tmp_path)
+    for task in compare.TASKS:
+        plan.make_model(task)
+    said = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    text = AutoTokenizer.from_pretrained(plan.model(TOOLS)).apply_chat_template(
+        said, tokenize=False
+    )
+    assert text == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\ny<|im_end|>"
+    ours = (HOME / "models" / "tiny" / "chat_template.jinja").read_text()
+    assert (plan.model(GOTO) / "chat_template.jinja").read_text() == ours
