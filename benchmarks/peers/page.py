@@ -21,11 +21,13 @@ EQUAL = """
   tokenizer, and temperature 1. Of tools-calculator the prompts are equal to the token. For this the
   copy of the embedded model that both sides train leaves out the line break behind the agent's
   messages: TRL keeps the end token as it was sampled, and the tokenizer has one token for the end
-  with its line break. So "before" is lower here than on the other pages.
+  with its line break. So "before" is lower here than on the other pages, where the same panel gives
+  .396 and not .283: the model was cloned with the line break.
 - The number of environment turns, 20,480, with those of our critic's warm-up. TRL ends after the
   batch that reaches it.
-- One thread, generation by transformers, fp32, Adam at a constant learning rate. main.py judges all
-  trained models, on the same panel.
+- One thread, generation by transformers, fp32, Adam at a constant learning rate. Processor minutes
+  are those of playing and training, without loading and evaluations. main.py judges all trained
+  models, on the same panel.
 - Groups of 8 whole episodes from one seed, in all rows but our default.
 - The learning rate: our default takes the one of the environment's recipe. Each other row is tried
   with it and with twice as much, on another seed.
