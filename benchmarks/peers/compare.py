@@ -25,6 +25,7 @@ from ppo.paper.comparisons import (
     Method,
     Task,
     flags_of,
+    initial_flags,
     run_name,
 )
 from ppo.paper.quantities import final_evaluation
@@ -42,6 +43,7 @@ METHODS = [
     Method("trl-steps", "GRPO of TRL, our steps and KL",
            {"epochs": 2, "minibatches": 2, "beta": 0.04}),
 ]  # fmt: skip
+INITIAL = Method("initial", "the initial model")
 FACTORS = (1.0, 2.0)  # of the learning rate of the environment's recipe
 SEARCH_SEED = SEARCH_SEEDS[0]
 # The models' tokenizer has one token for the end of a message with its line break. TRL keeps the
@@ -73,7 +75,7 @@ def compare(args) -> int:
     if not args.dry_run and not args.page:
         for task in TASKS:
             plan.make_model(task)
-    stages = [(stage, task) for task in TASKS for stage in (plan.search, plan.runs)]
+    stages = [(stage, task) for task in TASKS for stage in (plan.search, plan.first, plan.runs)]
     for stage, task in [] if args.page else stages:
         for method, factor, seed in stage(task):
             if args.only not in run_name(task, method, factor):
@@ -109,6 +111,10 @@ class Plan:
         return [(method, factor, seed) for seed in range(1, task.seeds + 1)
                 for method, factor in chosen.items() if factor]  # fmt: skip
 
+    def first(self, task: Task) -> list[tuple]:
+        """The evaluation of the initial model."""
+        return [(INITIAL, FACTORS[0], 1)]
+
     def path(self, task: Task, method: Method, factor: float, seed: int) -> Path:
         return self.folder / f"{run_name(task, method, factor)}-seed{seed}"
 
@@ -138,6 +144,12 @@ class Plan:
         }  # fmt: skip
         return {seed: run for seed, run in found.items() if run}
 
+    def before(self, task: Task) -> PlannedRun:
+        """The evaluation of the initial model; `compared.task_table` reads it."""
+        flags = initial_flags("embedded", task) | {"model": relative(self.model(task))}
+        path = self.path(task, INITIAL, FACTORS[0], 1)
+        return PlannedRun(PaperRow(task.env, INITIAL.label, path.name), 1, path, flags)
+
     def model(self, task: Task) -> Path:
         return self.folder / Path(MODELS[task.env]).name
 
@@ -151,12 +163,11 @@ class Plan:
     def make(self, task, method, factor: float, seed: int, trl: Path | None, dry: bool) -> int:
         """Make a run if it is not finished. Returns an exit code."""
         path = self.path(task, method, factor, seed)
-        flags = flags_of("embedded", task, method, factor, seed) | {
-            "model": relative(self.model(task))
-        }
         if not method.name.startswith("trl"):
             row = PaperRow(task.env, method.label, path.name)
-            run = PlannedRun(row, seed, path, flags)
+            flags = flags_of("embedded", task, method, factor, seed)
+            run = PlannedRun(row, seed, path, flags | {"model": relative(self.model(task))})
+            run = self.before(task) if method is INITIAL else run
             return perform(run, command_of(run), method.label, dry)
         run = self.found(task, method, factor, seed)
         if run and final_evaluation(run):

@@ -71,14 +71,19 @@ def write_page(path: Path, plan) -> None:
     found = {(task, m): plan.of(task, m) for task in plan.tasks for m in plan.methods}
     parts = [f"# {TITLE}", ABOUT.strip(), progress(found), about_versions(found)]
     for task in plan.tasks:
-        tables = [task_table(comparison, task, found), soon_table(plan, task, found)]
+        tables = [task_table(comparison, task, found, plan), soon_table(plan, task, found)]
         parts += [f"## {task.env}", *tables]
         for axis in AXES:
             if png := curves(comparison, task, found, axis):
                 file = f"{path.stem}-{task.env}-{axis}.png"
                 (path.parent / file).write_bytes(png)
                 parts.append(f"![{file}]({file})")
-    parts += [ABOUT_AFTER + ABOUT_INTERVALS.strip(), f"## What is seen\n\n{SEEN}", EQUAL.strip()]
+    parts += [
+        ABOUT_AFTER.strip(),
+        ABOUT_INTERVALS.strip(),
+        f"## What is seen\n\n{SEEN}",
+        EQUAL.strip(),
+    ]
     parts += ["## The search of learning rates", search_table(plan)]
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 

@@ -94,8 +94,9 @@ def test_the_commands_are_those_of_main(capsys, tmp_path):
     assert compare.main(["--dry-run", "--runs", str(tmp_path)]) == 0
     lines = [shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()]
     ours = [words[1:] for words in lines if words[0] == "main.py"]
-    # 2 environments x (3 methods x 2 learning rates, and 3 seeds of the method without a search)
-    assert len(ours) == 18
+    # 2 environments x (the initial model, 3 methods x 2 learning rates, and 3 seeds of the method
+    # without a search)
+    assert len(ours) == 20
     for words in ours:
         at = words.index("--model") + 1
         words[at] = "models/tiny-calculator" if TOOLS.env in words else "models/tiny"
@@ -122,11 +123,14 @@ def test_the_page_shows_recorded_runs_and_what_is_still_to_come(tmp_path):
     for seed in (1, 2):
         made(plan, TOOLS, TRL, 2.0, seed, 0.96)
         made(plan, TOOLS, DUAL, 1.0, seed, 0.8)
+    initial = [EVALUATION | {"update": 0, "eval/success": 0.28}]
+    write_run(plan.before(TOOLS).path, evals=initial, env_name=TOOLS.env, eval_only=True)
     write_page(tmp_path / "peer-trl.md", plan)
     page = (tmp_path / "peer-trl.md").read_text()
     assert "4 of 24 runs are finished" in page and "Versions: trl 1.16.0, ours at" in page
     [table, soon, search] = [line for line in page.splitlines() if TRL.label in line][:3]
     # 768 turns took three half minutes: 90 s, and 1,000 turns would take 117.2 s
+    assert f"| {DUAL.label} | 0.280 | 0.800" in page
     assert "0.960 0.960 | 768 | 1.5 | 2 of 3" in table
     assert soon.endswith("| 768 768 | 1.5 1.5 | 117.2 117.2 |")
     assert "0.600 | 0.800 | 2 |" in page and search.startswith("|")
