@@ -4,7 +4,8 @@
 
 DIR is the folder that TRL was installed into: `benchmarks.peers.trl_grpo` has the command. Each
 method but our default is first tried with two learning rates. After an interruption the same
-command goes on; the page is written anew after every run. One program, main.py, evaluates all.
+command goes on; the page is written anew after every run. One program, main.py, evaluates all. Two
+processes that work at the same time need different --seeds or --only: a run of TRL is not locked.
 """
 
 import json
@@ -13,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.peers.page import write_page
@@ -72,7 +74,17 @@ def compare(args) -> int:
     """Make the runs that are missing, and write the page after each. Returns the exit code."""
     plan, page = Plan(args.runs.resolve()), args.out / "peer-trl.md"
     import_figure()
+    os.environ["OMP_NUM_THREADS"] = "1"  # of all runs: they are compared by processor time
+    names = [run_name(*run) for run in plan.all()]
+    if not any(args.only in name for name in names):
+        raise ValueError(f"--only {args.only}: its runs are {', '.join(dict.fromkeys(names))}")
+    if not args.dry_run:
+        args.out.mkdir(parents=True, exist_ok=True)
     if not args.dry_run and not args.page:
+        if args.trl is None and find_spec("trl") is None:
+            raise ValueError(
+                "TRL is missing: name the folder that it was installed into with --trl"
+            )
         for task in TASKS:
             plan.make_model(task)
     stages = [(stage, task) for task in TASKS for stage in (plan.search, plan.first, plan.runs)]
@@ -86,6 +98,8 @@ def compare(args) -> int:
                 return code
             if not args.dry_run:
                 write_page(page, plan)
+        if args.dry_run and stage == plan.search and not plan.searched(task):
+            print(f"# then the comparison on {task.env}, with the rates that this search chooses")
     if not args.dry_run:
         write_page(page, plan)
         print(page)
@@ -115,6 +129,11 @@ class Plan:
         """The evaluation of the initial model."""
         return [(INITIAL, FACTORS[0], 1)]
 
+    def all(self) -> list[tuple]:
+        """Task, method and factor of every run that may be made."""
+        return [(task, method, factor) for task in TASKS for method in [*METHODS, INITIAL]
+                for factor in FACTORS]  # fmt: skip
+
     def path(self, task: Task, method: Method, factor: float, seed: int) -> Path:
         return self.folder / f"{run_name(task, method, factor)}-seed{seed}"
 
@@ -135,6 +154,9 @@ class Plan:
             return FACTORS[0]
         tried = self.tried(task, method)
         return max(FACTORS, key=tried.get) if len(tried) == len(FACTORS) else None
+
+    def searched(self, task: Task) -> bool:
+        return all(self.factor(task, method) for method in METHODS)
 
     def of(self, task: Task, method: Method) -> dict[int, object]:
         """Seed -> run, of those that have begun."""
@@ -163,11 +185,13 @@ class Plan:
     def make(self, task, method, factor: float, seed: int, trl: Path | None, dry: bool) -> int:
         """Make a run if it is not finished. Returns an exit code."""
         path = self.path(task, method, factor, seed)
+        if method is INITIAL:
+            run = self.before(task)
+            return perform(run, command_of(run), method.label, dry)
         if not method.name.startswith("trl"):
             row = PaperRow(task.env, method.label, path.name)
             flags = flags_of("embedded", task, method, factor, seed)
             run = PlannedRun(row, seed, path, flags | {"model": relative(self.model(task))})
-            run = self.before(task) if method is INITIAL else run
             return perform(run, command_of(run), method.label, dry)
         run = self.found(task, method, factor, seed)
         if run and final_evaluation(run):

@@ -17,15 +17,16 @@ makes the runs and this page; `benchmarks/peers/trl_grpo.py` says how TRL was in
 EQUAL = """
 ## What is equal
 
-- The environment class, its questions and games (though not their order), the model with its
-  tokenizer, and temperature 1. Of tools-calculator the prompts are equal to the token. For this the
-  copy of the embedded model that both sides train leaves out the line break behind the agent's
-  messages: TRL keeps the end token as it was sampled, and the tokenizer has one token for the end
-  with its line break. So "before" is lower here than on the other pages, where the same panel gives
-  .396 and not .283: the model was cloned with the line break.
+- The environment class, what its questions and games are drawn from (mostly with other seeds), the
+  model with its tokenizer, and temperature 1. Of tools-calculator the prompts are equal to the
+  token. For this the copy of the embedded model that both sides train leaves out the line break
+  behind the agent's messages: TRL keeps the end token as it was sampled, and the tokenizer has one
+  token for the end with its line break. The model was cloned with the line break, so it begins
+  lower here than on other pages.
 - The number of environment turns, 20,480, with those of our critic's warm-up. TRL ends after the
   batch that reaches it.
-- One thread, generation by transformers, fp32, Adam at a constant learning rate. Processor minutes
+- One thread, generation by transformers, fp32, AdamW with betas .9 and .99 at a constant learning
+  rate. Processor minutes
   are those of playing and training, without loading and evaluations. main.py judges all trained
   models, on the same panel.
 - Groups of 8 whole episodes from one seed, in all rows but our default.
@@ -112,7 +113,8 @@ def soon_table(plan, task: Task, found: dict) -> str:
         runs = list(finished(found[task, method]).values())
         turns = [first(run, "turns", ",.0f") for run in runs]
         minutes = [first(run, "minutes", ".1f") for run in runs]
-        costs = [max(points(run, "minutes")) / max(points(run, "turns")) * 60_000 for run in runs]
+        costs = [max(at) / max(points(run, "turns")) * 60_000
+                 for run in runs if (at := points(run, "minutes"))]  # fmt: skip
         each = " ".join(f"{cost:.1f}" for cost in costs)
         rows.append([method.label, *(" ".join(x) or "-" for x in (turns, minutes)), each or "-"])
     return markdown_table(rows)

@@ -133,13 +133,14 @@ class Record:
 
 def config(args, rows: int, **others):
     """Return a GRPOConfig. What is not named here or on the command line is TRL's default, but for
-    precision and recomputation, which would only slow a small model down on a processor."""
+    precision and recomputation, which would only slow a small model down on a processor, and for
+    Adam's beta, which is ours."""
     from trl import GRPOConfig
 
     steps = args.epochs * args.minibatches
     return GRPOConfig(
         output_dir=str(args.run_dir), seed=args.seed, learning_rate=args.lr,
-        lr_scheduler_type="constant", beta=args.beta, num_iterations=args.epochs,
+        lr_scheduler_type="constant", adam_beta2=0.99, beta=args.beta, num_iterations=args.epochs,
         steps_per_generation=args.minibatches, per_device_train_batch_size=rows // args.minibatches,
         max_steps=steps * args.turns,  # far too many: `Steps` ends the run
         use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",

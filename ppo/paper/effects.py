@@ -12,17 +12,19 @@ from ppo.reports.evaluations import markdown_table
 from ppo.reports.run_files import Run
 
 SEEN, NOT_SEEN, UNDECIDED = "seen", "not seen", "not decided"
+OURS = """
+"Ours" is the first number minus the second."""
 RULE = f"""
-"Ours" is the first number minus the second with its 95 % interval. **{SEEN.capitalize()}**: all of
-it lies above 0, however small the difference is. **{NOT_SEEN.capitalize()}**: it does not, and it
-ends below the margin, which rules a larger effect out. **{UNDECIDED.capitalize()}**: everything
-else, and too few runs."""
+A difference comes with its 95 % interval. **{SEEN.capitalize()}**: all of the interval lies above
+0, however small the difference is. **{NOT_SEEN.capitalize()}**: it does not, and it ends below the
+margin, which rules a larger effect out. **{UNDECIDED.capitalize()}**: everything else, and too few
+runs."""
 CLAIM_RULE = f"""
-The comparisons of a claim are the rows below that begin with its number. Where two rows compare the
-same things, by success after training and by its mean in training, they are one comparison. It is
-{SEEN} if one of the two is and the other is not {NOT_SEEN}, and {NOT_SEEN} if both are. A claim is
-**{SEEN}** if all its comparisons are, **{NOT_SEEN}** if one of them is {NOT_SEEN}, and
-**{UNDECIDED}** otherwise. For one that says "often" it is more than half of them each time."""
+The comparisons of a claim are the rows below that begin with its number. A comparison has one row,
+or two: success after training, and its mean in training. It is "{SEEN}" if one of its rows is and
+none is "{NOT_SEEN}", and it is "{NOT_SEEN}" if all its rows are. A claim is **{SEEN}** if all its
+comparisons are, and **{NOT_SEEN}** if one of them is. A claim that says "often" is either of them
+if more than half of its comparisons are. Everything else is **{UNDECIDED}**."""
 OVER_SEEDS = """
 For trained models it is the bootstrap interval over seeds of a difference of interquartile means,
 in which all rows of a side are together and the one evaluation before training is a constant. Over
@@ -38,7 +40,7 @@ class Effect:
 
     more, less: the names of rows, and a quantity as in `ppo.paper.quantities`
     paper: the paper's difference, if it prints one
-    margin: what an interval that touches 0 must not reach, for the effect to be ruled out
+    margin: an interval that does not lie above 0 and ends below this rules the effect out
     """
 
     label: str
@@ -90,11 +92,12 @@ def claims_part(claims: list[Claim], runs: dict[str, list[Run]]) -> str:
 
 def _claim_word(claim: Claim, runs: dict[str, list[Run]]) -> str:
     words = [_test_word({word_of(effect, runs) for effect in test}) for test in claim.tests]
-    seen, not_seen = words.count(SEEN), words.count(NOT_SEEN)
-    half = len(words) / 2
-    if seen > half if claim.often else seen == len(words):
-        return SEEN
-    return NOT_SEEN if not_seen > half * claim.often else UNDECIDED
+    if claim.often:
+        most = [word for word in (SEEN, NOT_SEEN) if words.count(word) > len(words) / 2]
+        return most[0] if most else UNDECIDED
+    if NOT_SEEN in words:
+        return NOT_SEEN
+    return UNDECIDED if UNDECIDED in words else SEEN
 
 
 def _test_word(words: set[str]) -> str:
@@ -110,7 +113,7 @@ def effects_part(effects: list[Effect], runs: dict[str, list[Run]]) -> str:
     rows = [effect_cells(effect, runs) for effect in effects]
     head = [name for name in rows[0] if any(cells[name] != "-" for cells in rows)]
     kinds = {effect.over_episodes for effect in effects}
-    about = RULE + OVER_SEEDS * (False in kinds) + OVER_EPISODES * (True in kinds)
+    about = OURS + RULE + OVER_SEEDS * (False in kinds) + OVER_EPISODES * (True in kinds)
     table = markdown_table([head, *([cells[name] for name in head] for cells in rows)])
     return f"## Does the paper's effect appear?\n\n{table}\n{about}"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from ppo.paper.effects import OVER_SEEDS, RULE, verdict
 from ppo.paper.intervals import ABOUT_INTERVALS, difference, told
 from ppo.paper.quantities import final_evaluation
-from ppo.paper.results import MEASURES, measured
-from ppo.paper.rows import EPISODES, PaperRow, flags_of
+from ppo.paper.results import MEASURES, measured, missing_runs
+from ppo.paper.rows import SCALES, PaperRow, flags_of
 from ppo.paper.runs import PlannedRun, read_run, relative
 from ppo.paper.tables import BABYAI, TABLES, zero_shot
 from ppo.reports.evaluations import markdown_table
@@ -18,59 +18,75 @@ from ppo.reports.run_files import Run
 
 SOURCE = "babyai-goto"
 LARGER = ["babyai-goto-12x12", "babyai-goto-16x16"]
-TARGETS = [SOURCE, *LARGER, *(env for env in BABYAI if env != SOURCE)]
+ELSEWHERE = [*LARGER, *(env for env in BABYAI if env != SOURCE)]
 MARGIN = 0.05
+HEAD = [
+    "",
+    "before",
+    "after",
+    "over seeds",
+    "each seed",
+    "after - before",
+    "better after training?",
+]
 ABOUT = f"""
-Nothing but {SOURCE} is trained. Each row is an environment that the policies of all seeds play as
-they are; those with a size in their names have larger rooms than the 8x8 of the training."""
+Only {SOURCE} is trained. The policies of all seeds then play each of these environments as they
+are; those with a size in their names have larger rooms than the 8x8 of the training."""
 
 
-def plan_generalisation(scale: str, folder: Path, seeds: list[int], extra: dict):
-    """All runs, the trainings first. folder: of the runs of a scale"""
-    table = TABLES["table3"]
-    row = next(row for row in table.rows if row.name == SOURCE)
-    flags = {seed: flags_of(scale, table, row, seed) for seed in seeds}
-    planned = [made(folder, row, seed, flags[seed] | extra) for seed in seeds]
-    for env in TARGETS:
-        target = PaperRow(env, env, zero_shot(env, 1))
-        planned.append(
-            made(folder, target, 1, flags_of(scale, TABLES["table1"], target, 1) | extra)
-        )
+def plan_generalisation(
+    scale: str, folder: Path, seeds: list[int] | None, extra: dict
+) -> list[PlannedRun]:
+    """All runs, the trainings first. folder: of the runs of a scale; seeds: None stands for all.
+    The initial models are evaluated with seed 1."""
+    seeds = list(dict.fromkeys(seeds or range(1, SCALES[scale]["seeds"] + 1)))
+    row = next(row for row in TABLES["table3"].rows if row.name == SOURCE)
+
+    def made(row: PaperRow, seed: int, table: str, **flags) -> PlannedRun:
+        flags = flags_of(scale, TABLES[table], row, seed) | extra | flags
+        return PlannedRun(row, seed, folder / f"{row.name}-seed{seed}", flags)
+
+    planned = [made(row, seed, "table3") for seed in seeds]
+    for env in [SOURCE, *ELSEWHERE] * (1 in seeds):
+        planned.append(made(PaperRow(env, f"{env}, before", zero_shot(env, 1)), 1, "table1"))
     for seed in seeds:
-        model = {"model": relative(folder / f"{SOURCE}-seed{seed}" / "model")}
-        for env in TARGETS:
-            target = PaperRow(env, env, f"{SOURCE}-on-{env}")
-            plain = flags_of(scale, TABLES["table1"], target, seed)
-            planned.append(made(folder, target, seed, plain | model | extra))
+        model = relative(folder / f"{SOURCE}-seed{seed}" / "model")
+        for env in ELSEWHERE:
+            target = PaperRow(env, env, trained_name(env))
+            planned.append(made(target, seed, "table1", model=model))
     return planned
 
 
-def made(folder: Path, row: PaperRow, seed: int, flags: dict) -> PlannedRun:
-    return PlannedRun(row, seed, folder / f"{row.name}-seed{seed}", flags)
+def trained_name(env: str) -> str:
+    """The name of the runs that have the trained policies' evaluations in an environment."""
+    return SOURCE if env == SOURCE else f"{SOURCE}-on-{env}"
 
 
 def write_generalisation(path: Path, about: str, planned: list[PlannedRun]) -> None:
+    runs = [(plan.row, plan.seed, read_run(plan.path)) for plan in planned]
     found: dict[str, list[Run]] = {}
-    for plan in planned:
-        run = read_run(plan.path)
+    for row, _, run in runs:
         if run is not None and final_evaluation(run):
-            found.setdefault(plan.row.name, []).append(run)
-    head = ["", "before", "after", "over seeds", "each seed", "difference", f"better than {MARGIN}"]
-    rows = [_cells(env, found) for env in TARGETS]
+            found.setdefault(row.name, []).append(run)
+    done = [run for some in found.values() for run in some]
+    episodes = sorted({f"{final_evaluation(run)['eval/episodes']:.0f}" for run in done})
+    commits = sorted({run.commit for run in done})
     parts = [
         "# Generalisation: trained on goto, tried elsewhere",
         f"Ours: {about}.",
         ABOUT.strip(),
-        markdown_table([head, *rows]),
-        f"Ours: {MEASURES['success']}, {EPISODES} episodes each.{ABOUT_INTERVALS}",
-        f"{RULE}{OVER_SEEDS}".strip(),
+        markdown_table([HEAD, *(_cells(env, found) for env in [SOURCE, *ELSEWHERE])]),
+        f"Ours: {MEASURES['success']}. Episodes: {', '.join(episodes) or '-'}. "
+        f"Commits: {', '.join(commits) or '-'}.{ABOUT_INTERVALS}",
+        f"{RULE} The margin is {MARGIN}.{OVER_SEEDS}".strip(),
+        missing_runs(runs),
     ]
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 
 def _cells(env: str, found: dict[str, list[Run]]) -> list[str]:
     before = [final_evaluation(run) for run in found.get(zero_shot(env, 1), [])]
-    after = [final_evaluation(run) for run in found.get(f"{SOURCE}-on-{env}", [])]
+    after = [final_evaluation(run) for run in found.get(trained_name(env), [])]
     ends = [e["eval/success"] for e in after]
     cells = [env, measured("success", before), measured("success", after), told([ends]),
              " ".join(f"{end:.3f}" for end in ends) or "-"]  # fmt: skip

@@ -105,11 +105,15 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
         everything = argparse.Namespace(**vars(args) | {"seeds": None})
         return compare(args, extra, out_folder(args), made_by(everything, extra))
     table, out = PAGES.get(args.name), out_folder(args)
-    planned = plan_runs(args, table, extra)
+    if args.name == GENERALISATION:
+        planned = plan_generalisation(args.scale, runs_folder(args), args.seeds, extra)
+    else:
+        planned = plan_runs(args, table, extra)
     chosen = choose_runs(planned, args.only, args.name)
     commands = [command_of(run) for run in chosen]  # a conflict shows before the first one runs
     if not args.dry_run:
-        check_machine(args.scale, table, [out, args.runs])
+        pictures = table is not None and bool(table.pictures or table.scenes)
+        check_machine(args.scale, pictures, [out, args.runs])
     code = 0
     for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
         code = perform(run, words, f"{number}/{len(chosen)}", args.dry_run)
@@ -119,7 +123,7 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
         return 0
     path = out / f"{args.name}-{args.scale}.md"
     about = f"{SCALES[args.scale]['about']}. {made_by(args, extra)}"
-    if table is None:
+    if args.name == GENERALISATION:
         write_generalisation(path, about, planned)
     else:
         write_results(path, table, about, [(r.row, r.seed, read_run(r.path)) for r in planned])
@@ -127,13 +131,14 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
     return code
 
 
-def plan_runs(args: argparse.Namespace, table: PaperTable | None, extra: dict) -> list[PlannedRun]:
+def runs_folder(args: argparse.Namespace) -> Path:
+    return args.runs.resolve() / args.scale
+
+
+def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[PlannedRun]:
     """All runs of a table, in the order of their seeds: what is there after some hours has all
-    rows. Evaluations of the initial model need one seed only. Without a table: generalisation"""
-    folder = args.runs.resolve() / args.scale
-    if table is None:
-        seeds = args.seeds or range(1, SCALES[args.scale]["seeds"] + 1)
-        return plan_generalisation(args.scale, folder, list(dict.fromkeys(seeds)), extra)
+    rows. Evaluations of the initial model need one seed only."""
+    folder = runs_folder(args)
     planned = [
         PlannedRun(row, seed, folder / f"{row.name}-seed{seed}",
                    flags_of(args.scale, table, row, seed) | extra)
@@ -158,14 +163,14 @@ def made_by(args: argparse.Namespace, extra: dict) -> str:
     return f"Made by `{shlex.join(words)}`; with --dry-run it prints the commands of the runs"
 
 
-def check_machine(scale: str, table: PaperTable | None, folders: list[Path]) -> None:
+def check_machine(scale: str, pictures: bool, folders: list[Path]) -> None:
     """ValueError or OSError for what would otherwise show only after hours."""
     if scale == "paper":
         import torch  # takes seconds, which a dry run need not wait for
 
         if not torch.cuda.is_available():
             raise ValueError("--scale paper needs a CUDA device; --dry-run prints its commands")
-    if table and (table.pictures or table.scenes):
+    if pictures:
         import_figure()
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

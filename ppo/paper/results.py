@@ -63,7 +63,7 @@ def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
         table.about,
         "" if table.trained else ranks_part(found),
         effects_part(table.effects, by_name),
-        _missing(runs),
+        missing_runs(runs),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -148,7 +148,8 @@ def _measures(table: PaperTable) -> str:
     return "; ".join(MEASURES[name] for name in dict.fromkeys(row.measure for row in table.rows))
 
 
-def _missing(runs: TableRuns) -> str:
+def missing_runs(runs: TableRuns) -> str:
+    """The part of a page about runs that are not finished, "" if all are."""
     lines = []
     for row, seed, run in runs:
         name = f"- {row.label}, seed {seed}"

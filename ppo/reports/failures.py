@@ -61,7 +61,8 @@ def print_failures(args: argparse.Namespace) -> None:
             print(f"Actions of {name} episodes: {shares(turns, 20)}")
     option = " --evaluation" * args.evaluation
     example = _id(rows[0][1])
-    view = "turnwise view" if command("") else "python -m ppo.reports.viewer"
+    view = "python -m ppo.reports.viewer"
+    view = "turnwise view" if command(view) != view else view  # as this program was started
     print(f"Read one: {view} {args.run}{option} {example}")
 
 

@@ -78,6 +78,8 @@ def model_card(run: Path, update: int) -> str:
     model = Path(args["model"]).name if local else args["model"]
     shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
     flags = [f"--{name.replace('_', '-')} {args.get(name)}" for name in PROMPTS]
+    if args.get("on_invalid") == "end":
+        flags.append("--on-invalid end")
     if args.get("prompts"):
         flags.append("--prompts FILE")  # its tables are among the settings, as JSON
         shown["prompts"] = json.dumps(args["prompts"])

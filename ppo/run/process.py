@@ -20,7 +20,8 @@ from storage.program import command, is_main
 
 FEW_BYTES = 10**8  # of weights: about 50 million parameters in bfloat16
 THREADS = "OMP_NUM_THREADS"
-# New objects before Python searches for garbage. With its own 700 a turn takes a sixth longer.
+# New objects before Python searches for garbage, and how many such searches make one of the next
+# generation. With its own 700, 10, 10 a turn takes a sixth longer.
 GARBAGE = (50_000, 20, 10)
 LEAVING = 10.0  # seconds that the process may take to end
 # What torch tells of the machine, on stderr: nobody can do anything about it.

@@ -90,9 +90,20 @@ def test_without_trl_one_line_says_what_is_missing(capsys, monkeypatch, tmp_path
     assert "exists: name another --run-dir" in refusal(capsys, "--run-dir", str(tmp_path))
 
 
-def test_the_commands_are_those_of_main(capsys, tmp_path):
+def test_the_commands_are_those_of_both_programs(capsys, tmp_path, monkeypatch):
     assert compare.main(["--dry-run", "--runs", str(tmp_path)]) == 0
-    lines = [shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr().out.splitlines()
+    assert (
+        f"# then the comparison on {GOTO.env}, with the rates that this search chooses" in printed
+    )
+    lines = [shlex.split(line)[1:] for line in printed if not line.startswith("#")]
+    monkeypatch.setattr(trl_grpo, "find_spec", lambda name: None if name == "trl" else name)
+    theirs = [words[2:] for words in lines if words[:2] == ["-m", "benchmarks.peers.trl_grpo"]]
+    assert len(theirs) == 2 * 2 * 2  # environments, methods, learning rates
+    for words in theirs:
+        with pytest.raises(SystemExit):
+            trl_grpo.main(words)
+        assert "trl missing" in capsys.readouterr().err  # each flag was understood
     ours = [words[1:] for words in lines if words[0] == "main.py"]
     # 2 environments x (the initial model, 3 methods x 2 learning rates, and 3 seeds of the method
     # without a search)
@@ -102,6 +113,18 @@ def test_the_commands_are_those_of_main(capsys, tmp_path):
         words[at] = "models/tiny-calculator" if TOOLS.env in words else "models/tiny"
         args = arguments.get_args(words)
         assert args.eval_only or args.num_turns == 20_480 or args.w_epoch + args.num_updates == 80
+
+
+def test_mistakes_have_one_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "find_spec", lambda name: None)
+    folders = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    for words, said in [
+        ([], "TRL is missing: name the folder that it was installed into with --trl"),
+        (["--only", "moon"], "--only moon: its runs are tools-calculator-dual-gae, "),
+    ]:
+        assert compare.main([*folders, *words]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 def made(plan, task, method, factor: float, seed: int, success: float) -> None:
@@ -139,7 +162,7 @@ def test_the_page_shows_recorded_runs_and_what_is_still_to_come(tmp_path):
     assert not (tmp_path / f"peer-trl-{GOTO.env}-turns.png").exists()
 
 
-def test_a_run_of_trl_ends_with_the_evaluation_by_main(tmp_path):
+def test_a_run_of_trl_ends_with_the_evaluation_by_main(tmp_path, capsys):
     plan = compare.Plan(tmp_path)
     made(plan, TOOLS, STEPS, 1.0, 1, 0.5)
     path = plan.path(TOOLS, STEPS, 1.0, 1)
@@ -147,7 +170,8 @@ def test_a_run_of_trl_ends_with_the_evaluation_by_main(tmp_path):
     (path / "evaluation" / "eval.jsonl").write_text(json.dumps(EVALUATION | {"update": 0}) + "\n")
     compare.adopt(path)
     assert plan.found(TOOLS, STEPS, 1.0, 1).evals == [EVALUATION | {"update": 3}]
-    assert plan.make(TOOLS, STEPS, 1.0, 1, None, True) == 0  # it is finished
+    assert plan.make(TOOLS, STEPS, 1.0, 1, None, dry=True) == 0
+    assert capsys.readouterr().out.endswith("is finished\n")
 
 
 def test_the_copied_model_ends_the_agents_messages_without_a_line_break(tmp_path):
