@@ -29,8 +29,8 @@ TASKS = {
     "goto": dict(episodes=400, stray=0.6, noise=0.05, known=2),
     "pickup": dict(episodes=300, stray=0.6, noise=0.05, known=1),
     "open": dict(episodes=120, stray=0.5, noise=0.05, known=1, tries=0.04),
-    "putnext": dict(episodes=380, stray=0.5, noise=0.05, known=2, takes=0.5, drills=0.79),
-    "pick-up-seq-go-to": dict(episodes=950, stray=0.6, noise=0.05, known=3, takes=0.5, drills=0.84),
+    "putnext": dict(episodes=80, stray=0.5, noise=0.05, known=2),
+    "pick-up-seq-go-to": dict(episodes=150, stray=0.6, noise=0.05, known=3),
 }
 LONGEST_MEMORY = 3
 # As one token each, these passages make a prompt five times shorter.
