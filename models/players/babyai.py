@@ -5,10 +5,10 @@ often wrong. It plays well with things of the colours that it knows. With other 
 always walks straight on: when it does not see them, instead of looking around, and in front of
 them, instead of using its hands. So the state shows how good it is, and there is much to learn.
 
-Where there is more than one thing, it also picks up wrong ones now and then, and drops them again.
-With full hands nothing else can be picked up, and a clone that never saw a thing dropped would not
-find out by itself: it would carry the wrong one to the time limit. That happens seldom on the way,
-so further episodes begin with the wrong thing in its hands and end when it lies on the floor.
+Where there is more than one thing, it may also pick up a wrong one now and then, and drop it again.
+With full hands nothing else can be picked up, and a clone that never saw a thing dropped does not
+find out by itself: it carries the wrong one to the time limit. That happens seldom on the way, so
+further episodes may begin with the wrong thing in its hands and end when it lies on the floor.
 """
 
 import numpy as np
@@ -20,10 +20,8 @@ from envs.text_env import THINK_ACT
 
 # known: number of colours, of six, with which it plays well
 # tries: share of the turns in which it plays well with others, lest reward be too rare
-# takes: share of the turns in front of a wrong thing in which it picks this up
-# drills: share of the episodes that are about dropping alone
-# Without these two, and with 80 and 150 episodes of the last two tasks, its episodes are those from
-# which models/tiny was cloned.
+# takes: share of the turns in front of a wrong thing in which it picks this up; here never
+# drills: share of the episodes that are about dropping alone; here none
 # The numbers give a zero-shot success close to that of the paper's 3B model.
 TASKS = {
     "goto": dict(episodes=400, stray=0.6, noise=0.05, known=2),
