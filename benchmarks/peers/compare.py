@@ -1,6 +1,6 @@
 """Trains with our trainer and with TRL's on the same environments, and writes docs/results.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.peers.compare --trl DIR
+    python -m benchmarks.peers.compare --trl DIR
 
 DIR is the folder that TRL was installed into: `benchmarks.peers.trl_grpo` has the command. Each
 method but our default is first tried with two learning rates. After an interruption the same
@@ -26,6 +26,7 @@ from ppo.paper.comparisons import (
     SEARCH_SEEDS,
     Method,
     Task,
+    family_of,
     flags_of,
     initial_flags,
     run_name,
@@ -202,7 +203,7 @@ class Plan:
     def make_with_trl(self, task, method, factor, seed, trl: Path | None, dry: bool) -> int:
         """Train with TRL and let main.py judge the model. Returns an exit code."""
         path = self.path(task, method, factor, seed)
-        lr = factor * LRS["embedded"][task.env.split("-")[0]]
+        lr = factor * LRS["embedded"][family_of(task)]
         given = {"env_name": task.env, "model": relative(self.model(task)), "seed": seed, "lr": lr}
         given |= {"turns": task.turns, "run_dir": relative(path)} | method.flags
         words = ["-m", "benchmarks.peers.trl_grpo", *flag_words(given)]

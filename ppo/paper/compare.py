@@ -26,7 +26,15 @@ from ppo.paper.comparisons import (
 )
 from ppo.paper.quantities import final_evaluation
 from ppo.paper.rows import SCALES, PaperRow
-from ppo.paper.runs import PlannedRun, choose_runs, command_of, fitting, perform, read_run
+from ppo.paper.runs import (
+    PlannedRun,
+    choose_runs,
+    command_of,
+    fitting,
+    perform,
+    planned_run,
+    read_run,
+)
 from ppo.paper.tables import zero_shot
 from ppo.reports.charts import import_figure
 
@@ -82,8 +90,7 @@ class Plan:
     def before(self, task: Task) -> PlannedRun:
         """The evaluation of the initial model, which Table 1 has, too, where it has the task."""
         row = PaperRow(task.env, task.env, zero_shot(task.env, 1))
-        flags = initial_flags(self.scale, task) | self.extra
-        return PlannedRun(row, 1, self.folder / f"{row.name}-seed1", flags)
+        return planned_run(self.folder, row, 1, initial_flags(self.scale, task) | self.extra)
 
     def runs(self, seeds: list[int] | None = None) -> list[PlannedRun]:
         """The runs of the comparison itself; seeds: only these, and with 1 the initial models.
@@ -101,7 +108,7 @@ class Plan:
     def run(self, task: Task, method: Method, factor: float, seed: int) -> PlannedRun:
         row = row_of(task, method, factor)
         flags = flags_of(self.scale, task, method, factor, seed) | self.extra
-        return PlannedRun(row, seed, self.folder / f"{row.name}-seed{seed}", flags)
+        return planned_run(self.folder, row, seed, flags)
 
     def found(self, method: Method, factor: float) -> list[float]:
         """Success on the panel after the finished runs of the search."""

@@ -95,15 +95,15 @@ def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
     head = ["", "before", "after", "each seed", "turns", "processor minutes", "seeds"]
     initial = read_run(plan.before(task).path)
     before = initial and final_evaluation(initial)
+    mean = lambda numbers, form: format(sum(numbers) / len(numbers), form) if numbers else "-"
     rows = []
     for k, method in enumerate(comparison.methods):
         done = finished(found[task, method])
         after = [final_evaluation(run)["eval/success"] for run in done.values()]
         first = f"{before['eval/success']:.3f}" if before and k == 0 else ""
         each = " ".join(f"{x:.3f}" for x in after)
-        ends_at = lambda axis, runs: [max(at) for run in runs if (at := points(run, axis))]
-        turns, minutes = ends_at("turns", done.values()), ends_at("minutes", done.values())
-        mean = lambda numbers, form: format(sum(numbers) / len(numbers), form) if numbers else "-"
+        turns, minutes = ([max(at) for run in done.values() if (at := points(run, axis))]
+                          for axis in AXES)  # fmt: skip
         seeds = f"{len(done)} of {task.seeds}"
         rows.append([method.label, first, told([after]), each or "-", mean(turns, ",.0f"),
                      mean(minutes, ".1f"), seeds])  # fmt: skip

@@ -115,12 +115,10 @@ def row_of(task: Task, method: Method, factor: float) -> PaperRow:
 
 def flags_of(scale: str, task: Task, method: Method, factor: float, seed: int) -> dict:
     """Flag -> value for main.py."""
-    settings, family = SCALES[scale], task.env.split("-")[0]
     warm_up = task.warm_up if method.critic and "w_epoch" not in method.flags else 0
     updates = task.turns // TURNS - warm_up
-    lr = factor * LRS[scale].get(family, PAPER_LR)
-    flags = {"env_name": task.env, "model": (settings["models"] | MODELS[scale])[family]}
-    flags |= settings["flags"] | {"seed": seed, "lr": lr, "lr_schedule": "constant"}
+    lr = factor * LRS[scale].get(family_of(task), PAPER_LR)
+    flags = base_flags(scale, task, seed) | {"lr": lr, "lr_schedule": "constant"}
     flags |= {"num_updates": updates, "eval_interval": updates}
     flags |= {"w_epoch": warm_up} if method.critic else {}
     flags |= {"num_turns": updates * TURNS} if method.groups else {}
@@ -131,6 +129,14 @@ def flags_of(scale: str, task: Task, method: Method, factor: float, seed: int) -
 
 def initial_flags(scale: str, task: Task) -> dict:
     """Flags of the evaluation of a task's initial model."""
-    settings, family = SCALES[scale], task.env.split("-")[0]
-    flags = {"env_name": task.env, "model": (settings["models"] | MODELS[scale])[family], "seed": 1}
-    return flags | settings["flags"] | {"eval_episodes": EPISODES, "eval_only": True}
+    return base_flags(scale, task, seed=1) | {"eval_episodes": EPISODES, "eval_only": True}
+
+
+def base_flags(scale: str, task: Task, seed: int) -> dict:
+    settings = SCALES[scale]
+    model = (settings["models"] | MODELS[scale])[family_of(task)]
+    return {"env_name": task.env, "model": model} | settings["flags"] | {"seed": seed}
+
+
+def family_of(task: Task) -> str:
+    return task.env.split("-")[0]

@@ -6,12 +6,13 @@ before. The numbers come from the runs' own files.
 
 from dataclasses import dataclass
 
-from ppo.paper.intervals import difference, share_difference
+from ppo.paper.intervals import difference, share_difference, signed
 from ppo.paper.quantities import initial_evaluation, numbers
 from ppo.reports.evaluations import markdown_table
 from ppo.reports.run_files import Run
 
 SEEN, NOT_SEEN, UNDECIDED = "seen", "not seen", "not decided"
+MARGIN = 0.05
 OURS = """
 "Ours" is the first number minus the second."""
 RULE = f"""
@@ -47,7 +48,7 @@ class Effect:
     more: tuple[tuple[str, ...], str]
     less: tuple[tuple[str, ...], str]
     paper: str = ""
-    margin: float = 0.05
+    margin: float = MARGIN
 
     @property
     def over_episodes(self) -> bool:
@@ -68,7 +69,7 @@ class Claim:
     often: bool = False
 
 
-def gain(label: str, name: str, quantity: str, paper: str = "", margin: float = 0.05) -> Effect:
+def gain(label: str, name: str, quantity: str, paper: str = "", margin: float = MARGIN) -> Effect:
     """That training raises a quantity of eval.jsonl."""
     return Effect(
         label, ((name,), f"after {quantity}"), ((name,), f"before {quantity}"), paper, margin
@@ -120,17 +121,14 @@ def effects_part(effects: list[Effect], runs: dict[str, list[Run]]) -> str:
 
 def effect_cells(effect: Effect, runs: dict[str, list[Run]]) -> dict[str, str]:
     """Column -> text."""
-    found, ours = difference_of(effect, runs), "-"
-    if found:
-        mean, low, high = found
-        ours = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+    found = difference_of(effect, runs)
     counts = [
         sum(len(side) for side in sides_of(part, runs)) for part in (effect.more, effect.less)
     ]
     return {
         "": effect.label,
         "paper": effect.paper or "-",
-        "ours": ours,
+        "ours": signed(*found) if found else "-",
         "runs": "{} and {}".format(*counts),
         "margin": f"{effect.margin:g}",
         "the paper's effect": word_of(effect, runs),

@@ -6,12 +6,12 @@ trains there. The trained models are those of Table 3, whose runs are shared.
 
 from pathlib import Path
 
-from ppo.paper.effects import OVER_SEEDS, RULE, verdict
-from ppo.paper.intervals import ABOUT_INTERVALS, difference, told
+from ppo.paper.effects import MARGIN, OVER_SEEDS, RULE, verdict
+from ppo.paper.intervals import ABOUT_INTERVALS, difference, signed, told
 from ppo.paper.quantities import final_evaluation
 from ppo.paper.results import MEASURES, measured, missing_runs
 from ppo.paper.rows import SCALES, PaperRow, flags_of
-from ppo.paper.runs import PlannedRun, read_run, relative
+from ppo.paper.runs import PlannedRun, planned_run, read_run, relative
 from ppo.paper.tables import BABYAI, TABLES, zero_shot
 from ppo.reports.evaluations import markdown_table
 from ppo.reports.run_files import Run
@@ -19,7 +19,6 @@ from ppo.reports.run_files import Run
 SOURCE = "babyai-goto"
 LARGER = ["babyai-goto-12x12", "babyai-goto-16x16"]
 ELSEWHERE = [*LARGER, *(env for env in BABYAI if env != SOURCE)]
-MARGIN = 0.05
 HEAD = [
     "",
     "before",
@@ -44,7 +43,7 @@ def plan_generalisation(
 
     def made(row: PaperRow, seed: int, table: str, **flags) -> PlannedRun:
         flags = flags_of(scale, TABLES[table], row, seed) | extra | flags
-        return PlannedRun(row, seed, folder / f"{row.name}-seed{seed}", flags)
+        return planned_run(folder, row, seed, flags)
 
     planned = [made(row, seed, "table3") for seed in seeds]
     for env in [SOURCE, *ELSEWHERE] * (1 in seeds):
@@ -92,5 +91,5 @@ def _cells(env: str, found: dict[str, list[Run]]) -> list[str]:
              " ".join(f"{end:.3f}" for end in ends) or "-"]  # fmt: skip
     if not before or len(ends) < 2:
         return [*cells, "-", "-"]
-    mean, low, high = difference([ends], [[before[0]["eval/success"]]])
-    return [*cells, f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]", verdict(low, high, MARGIN)]
+    gain = difference([ends], [[before[0]["eval/success"]]])
+    return [*cells, signed(*gain), verdict(*gain[1:], MARGIN)]

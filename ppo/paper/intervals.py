@@ -60,6 +60,11 @@ def share_difference(more: list[tuple], less: list[tuple]) -> tuple[float, float
     return middle, middle - half, middle + half
 
 
+def signed(mean: float, low: float, high: float) -> str:
+    """A difference with its interval."""
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
 def told(values: list[list[float]], form: str = ".3f") -> str:
     """An interquartile mean with its interval, which needs two seeds."""
     if not any(values):

@@ -31,6 +31,7 @@ from ppo.paper.runs import (
     command_of,
     flag_words,
     perform,
+    planned_run,
     read_run,
     relative,
 )
@@ -140,8 +141,7 @@ def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[
     rows. Evaluations of the initial model need one seed only."""
     folder = runs_folder(args)
     planned = [
-        PlannedRun(row, seed, folder / f"{row.name}-seed{seed}",
-                   flags_of(args.scale, table, row, seed) | extra)
+        planned_run(folder, row, seed, flags_of(args.scale, table, row, seed) | extra)
         for row in table.rows for seed in seeds_of(args, table, row)
     ]  # fmt: skip
     return sorted(planned, key=lambda run: run.seed)

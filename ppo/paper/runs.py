@@ -27,6 +27,11 @@ class PlannedRun:
     flags: dict  # flag of main.py -> value
 
 
+def planned_run(folder: Path, row: PaperRow, seed: int, flags: dict) -> PlannedRun:
+    """A run that lies in `folder` under its row's name and seed, where other pages find it, too."""
+    return PlannedRun(row, seed, folder / f"{row.name}-seed{seed}", flags)
+
+
 def choose_runs(planned: list[PlannedRun], only: list[str], of: str) -> list[PlannedRun]:
     """The runs that --only names. ValueError: nothing fits"""
     if chosen := fitting(planned, only):
