@@ -63,8 +63,8 @@ class WarmUp:
 def _explained(rollouts, held_out: Tensor, gamma_step: float) -> dict[str, float]:
     """Explained variance of first-token values, for trained and for held-out environments.
 
-    The values are compared with plain discounted returns (lambda = 1) of turns whose episode ended
-    inside the batch, so that no bootstrap value flatters the critic.
+    The values are compared with plain returns, discounted by gamma_step whatever the estimator, of
+    turns whose episode ended inside the batch, so that no bootstrap value flatters the critic.
     """
     E, N = rollouts.e_len, rollouts.n_env
     values, rewards = rollouts.values[..., 0].cpu(), rollouts.rewards.sum(-1).cpu()  # (E, N)
