@@ -52,6 +52,7 @@ def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, sh
         observation = begin(player.env, seed * 100_003 + episode)
         memory = WindowMemory(shortest + episode % (longest_memory - shortest + 1))
         memory.reset(observation)
+        player.memory_length = memory.length
         player.start()
         done = False
         while not done and (responses := player.respond(observation.text)) is not None:

@@ -5,11 +5,18 @@ often wrong. It plays well with things of the colours that it knows. With other 
 always walks straight on: when it does not see them, instead of looking around, and in front of
 them, instead of using its hands. So the state shows how good it is, and there is much to learn.
 
-Where there is more than one thing, it may also pick up a wrong one now and then, and drop it again.
-With full hands nothing else can be picked up, and a clone that never saw a thing dropped does not
-find out by itself: it carries the wrong one to the time limit. That happens seldom on the way, so
+It may remember the observations that a prompt shows (see `babyai_memory`). What it has seen there
+it finds again, and what has not changed there for several turns it is the readier to try anew.
+
+Where there is more than one thing, it may now and then pick up a wrong one, and drop it again. With
+full hands nothing else can be picked up, and a clone that never saw a thing dropped would not find
+out by itself: it would carry the wrong one to the time limit. That happens seldom on the way, so
 further episodes may begin with the wrong thing in its hands and end when it lies on the floor.
 """
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
 from minigrid.core.constants import COLOR_NAMES
@@ -20,8 +27,10 @@ from envs.text_env import THINK_ACT
 
 # known: number of colours, of six, with which it plays well
 # tries: share of the turns in which it plays well with others, lest reward be too rare
-# takes: share of the turns in front of a wrong thing in which it picks this up; here never
-# drills: share of the episodes that are about dropping alone; here none
+# Three more are 0 here, but not in `babyai_memory`:
+# learns: what each remembered turn in which it saw the same as now adds to `tries`
+# takes: share of the turns in front of a wrong thing in which it picks this up
+# drills: share of the episodes that are about dropping alone
 # The numbers give a zero-shot success close to that of the paper's 3B model.
 TASKS = {
     "goto": dict(episodes=400, stray=0.6, noise=0.05, known=2),
@@ -61,15 +70,17 @@ class Drills(BabyAI):
 
 
 class Player:
-    def __init__(
-        self, task: str, rng, noise=0.0, known=6, tries=0.0, stray=0.0, takes=0.0, drills=0.0
-    ):
+    memory_length = 0  # turns that its prompts show; without `learns` it remembers none of them
+
+    def __init__(self, task: str, rng, *, noise=0.0, known=6, tries=0.0, learns=0.0, stray=0.0,
+                 takes=0.0, drills=0.0):  # fmt: skip
         self.task, self.rng = task, rng
-        self.noise, self.tries, self.stray, self.takes = noise, tries, stray, takes
-        self.known = COLOR_NAMES[:known]
+        self.noise, self.known = noise, COLOR_NAMES[:known]
+        self.tries, self.learns, self.stray, self.takes = tries, learns, stray, takes
         self.env = Drills(task, drills)
 
     def start(self) -> None:
+        self.seen = deque(maxlen=self.memory_length if self.learns else 0)  # old observations
         self.bot, self.action = expert(self.env.level, self.task), None
         doors = (thing for thing in self.env.level.grid.grid if thing and thing.type == "door")
         self.door = next((door.color for door in doors if door.is_locked), None)
@@ -86,15 +97,16 @@ class Player:
             chosen = self.any_action() if self.rng.random() < self.noise else wanted
             self.bot = None  # its plan was another one
         else:
-            said = thought(level.mission, text)
+            said = thought(level.mission, text, self.seen)
             wanted = self.bot_wants()
             if wanted is None:
                 return None
-            chosen = self.fail(said, wanted)
+            chosen = self.fail(said, wanted, unchanged(text, self.seen))
         executed = self.any_action() if self.rng.random() < self.stray else chosen
         if self.takes and not held and is_wrong(front, level.mission):
             executed = "pick up" if self.rng.random() < self.takes else executed
         self.action = self.env.actions.index(executed)
+        self.seen.append(text)
         return tuple(f"THINK: {said}\nACTION: {action}" for action in (chosen, executed))
 
     def bot_wants(self) -> str | None:
@@ -107,13 +119,16 @@ class Player:
             return None
         return self.env.actions[wanted] if wanted < len(self.env.actions) else None
 
-    def fail(self, said: str, wanted: str) -> str:
-        """Return the action to learn: what the bot wants, or a failing."""
+    def fail(self, said: str, wanted: str, in_vain: int) -> str:
+        """Return the action to learn: what the bot wants, or a failing.
+
+        in_vain: number of the last turns that it remembers and in which it saw the same as now
+        """
         if self.rng.random() < self.noise:
             return self.any_action()
         # "the key" and "the door" without a colour have the locked door's
         colour = next((word for word in said.split() if word in COLOR_NAMES), self.door)
-        if colour in self.known or self.rng.random() < self.tries:
+        if colour in self.known or self.rng.random() < self.tries + self.learns * in_vain:
             return wanted
         lost = said.startswith("I do not see")
         return "go forward" if lost or wanted in HANDS else wanted
@@ -136,8 +151,11 @@ def expert(level, task: str) -> BabyAIBot:
     return bot
 
 
-def thought(mission: str, text: str) -> str:
-    """Say where the thing is that the mission wants next, in words of the observation."""
+def thought(mission: str, text: str, seen: Sequence[str] = ()) -> str:
+    """Say where the thing is that the mission wants next, in words of the observation.
+
+    seen: earlier observations, the latest last; the thing may have been in sight in one of them
+    """
     lines = text.split("\n")
     carried = next((line[12:] for line in lines if line.startswith("You carry a ")), None)
     wanted = wanted_things(mission)
@@ -146,14 +164,27 @@ def thought(mission: str, text: str) -> str:
     name = wanted[0]
     if carried and carried.endswith(name):
         return f"I carry the {name}."
-    for line in lines:
+    if where := place(name, text):
+        return f"the {name} is {where}."
+    where = next(filter(None, (place(name, old) for old in reversed(seen))), None)
+    return f"I saw the {name} {where}." if where else f"I do not see the {name}."
+
+
+def place(name: str, text: str) -> str | None:
+    """Return where an observation says that a thing is: of several, the first; None if nowhere."""
+    for line in text.split("\n"):
         words = line.split()
         if words[0] != "a":
             continue
         for cut in range(2, len(words)):
             if " ".join(words[1:cut]).endswith(name):
-                return f"the {name} is {' '.join(words[cut:])}."
-    return f"I do not see the {name}."
+                return " ".join(words[cut:])
+    return None
+
+
+def unchanged(text: str, seen: Sequence[str]) -> int:
+    """Return how many observations in a row, up to the last one seen, are equal to this one."""
+    return len(list(takewhile(lambda old: old == text, reversed(seen))))
 
 
 def wanted_things(mission: str) -> list[str]:

@@ -240,3 +240,72 @@ def test_a_drill_begins_with_the_wrong_thing_in_the_hands_and_ends_when_it_is_do
     assert all(seen.startswith("You carry ") for seen, *_ in turns)
     assert sum(executed.endswith("ACTION: drop") for _, _, executed, _ in turns) == 10
     assert not any(info["success"] for *_, info in turns)
+
+
+BOX_AFTER_BALL = "pick up the red ball, then go to a blue box"
+
+
+@pytest.mark.parametrize(
+    ("mission", "seen", "text", "said"),
+    [
+        # of two observations, the later one counts; what it sees now counts before both
+        (
+            "go to the red ball",
+            ["a red ball 1 step left", "a red ball 2 steps right", "a wall 1 step left"],
+            "a wall 2 steps left",
+            "I saw the red ball 2 steps right.",
+        ),
+        (
+            "go to the red ball",
+            ["a red ball 1 step left"],
+            "a red ball 3 steps forward",
+            "the red ball is 3 steps forward.",
+        ),
+        ("go to the red ball", ["a red box 1 step left"], "a wall 1 step left",
+         "I do not see the red ball."),
+        # with the ball in its hands it wants the box, which it saw when it still wanted the ball
+        (
+            BOX_AFTER_BALL,
+            ["a wall 1 step left\na blue box 1 step right\na red ball 1 step forward"],
+            "You carry a red ball\na wall 1 step left",
+            "I saw the blue box 1 step right.",
+        ),
+        (
+            BOX_AFTER_BALL,
+            ["You carry a red ball\na wall 1 step left"],
+            "a wall 1 step left",
+            "I do not see the red ball.",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_babyai_player_remembers(mission, seen, text, said):
+    assert babyai.thought(mission, text, seen) == said
+
+
+def test_how_long_a_babyai_player_has_seen_the_same():
+    assert babyai.unchanged("a", ["a", "b", "a", "a"]) == 2
+    assert babyai.unchanged("a", ["a", "a", "b"]) == babyai.unchanged("a", []) == 0
+
+
+def test_without_a_prompt_that_shows_turns_a_babyai_player_remembers_nothing():
+    given = dict(known=1, noise=0.05, stray=0.3)
+    turns = demonstrations(make("babyai", "pickup", **given), 3, seed=0)
+    assert demonstrations(make("babyai-memory", "pickup", learns=0.5, **given), 3, seed=0) == turns
+    # with `learns` 1 it plays well with all colours as soon as it has seen the same a second time
+    player = make("babyai-memory", "pickup", known=0, learns=1.0)
+    shown = demonstrations(player, 10, seed=0, longest_memory=4, shortest=1)
+    assert sum("ACTION: pick up" in response for _, response in shown) == 10
+
+
+def test_the_longer_a_babyai_player_remembers_the_more_it_says_that_it_saw_something():
+    saw = []
+    for length in (0, 1, 8):
+        player = make("babyai-memory", "putnext", known=2, stray=0.5, learns=0.005)
+        turns = demonstrations(player, 3, seed=0, longest_memory=length, shortest=length)
+        says = [(messages, response) for messages, response in turns if "I saw the" in response]
+        for messages, response in says:
+            name = re.search(r"I saw the (\w+ \w+) ", response)[1]
+            now, before = messages[-1]["content"], [m["content"] for m in messages[1:-1]]
+            assert f"a {name}" not in now and any(f"a {name}" in text for text in before)
+        saw.append(len(says) / len(turns))
+    assert saw[0] == 0 < saw[1] < saw[2]
