@@ -1,6 +1,7 @@
 """Make the embedded models: tiny Qwen2-architecture language models that play badly.
 
     python -m models.make --out models/tiny
+    python -m models.make --family babyai-memory --out models/tiny-memory
     python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai
     python -m models.make --family crafter --steps 1200 --out models/tiny-crafter
     python -m models.make --family calculator --layers 3 --steps 2500 --out models/tiny-calculator

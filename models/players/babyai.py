@@ -97,11 +97,12 @@ class Player:
             chosen = self.any_action() if self.rng.random() < self.noise else wanted
             self.bot = None  # its plan was another one
         else:
-            said = thought(level.mission, text, self.seen)
+            in_vain = unchanged(text, self.seen)
+            said = thought(level.mission, text, self.seen) + again(in_vain)
             wanted = self.bot_wants()
             if wanted is None:
                 return None
-            chosen = self.fail(said, wanted, unchanged(text, self.seen))
+            chosen = self.fail(said, wanted, in_vain)
         executed = self.any_action() if self.rng.random() < self.stray else chosen
         if self.takes and not held and is_wrong(front, level.mission):
             executed = "pick up" if self.rng.random() < self.takes else executed
@@ -185,6 +186,14 @@ def place(name: str, text: str) -> str | None:
 def unchanged(text: str, seen: Sequence[str]) -> int:
     """Return how many observations in a row, up to the last one seen, are equal to this one."""
     return len(list(takewhile(lambda old: old == text, reversed(seen))))
+
+
+def again(n: int) -> str:
+    """Return what it adds to a thought if the last n observations were the same as this one.
+
+    A clone learns from it to count. From the actions, which change little with n, it would not.
+    """
+    return f" I saw this {'once' if n == 1 else f'{n} times'} before." if n else ""
 
 
 def wanted_things(mission: str) -> list[str]:

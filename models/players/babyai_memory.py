@@ -24,4 +24,8 @@ TASKS = {
     ),
 }
 LONGEST_MEMORY = 8
-PASSAGES = [*babyai.PASSAGES, "I saw the"]
+PASSAGES = [
+    *babyai.PASSAGES,
+    "I saw the",
+    *(babyai.again(n) for n in range(1, LONGEST_MEMORY + 1)),
+]

@@ -285,6 +285,11 @@ def test_what_a_babyai_player_remembers(mission, seen, text, said):
 def test_how_long_a_babyai_player_has_seen_the_same():
     assert babyai.unchanged("a", ["a", "b", "a", "a"]) == 2
     assert babyai.unchanged("a", ["a", "a", "b"]) == babyai.unchanged("a", []) == 0
+    player = make("babyai-memory", "goto", known=0, learns=1e-9)
+    player.memory_length = 3
+    said = [learnt for _, learnt, _, _ in play(player, 5) if "I do not see" in learnt]
+    # it walks on at a wall behind which nothing is: the count ends at what it remembers
+    assert re.findall("once|. times", " ".join(said[-5:])) == ["3 times"] * 5
 
 
 def test_without_a_prompt_that_shows_turns_a_babyai_player_remembers_nothing():
