@@ -13,14 +13,14 @@ from models.players import babyai
 from models.players.babyai import Player as Player  # of which models.make asks this module
 
 TASKS = {
-    "goto": dict(episodes=400, stray=0.6, noise=0.03, known=3, learns=0.005),
-    "pickup": dict(episodes=300, stray=0.6, noise=0.03, known=1, learns=0.005),
-    "open": dict(episodes=120, stray=0.5, noise=0.03, known=0, learns=0.005),
+    "goto": dict(episodes=500, stray=0.4, noise=0.03, known=3, learns=0.005),
+    "pickup": dict(episodes=400, stray=0.4, noise=0.03, known=1, learns=0.005),
+    "open": dict(episodes=200, stray=0.4, noise=0.03, known=0, learns=0.005),
     "putnext": dict(
-        episodes=380, stray=0.5, noise=0.03, known=2, learns=0.005, takes=0.5, drills=0.79
+        episodes=500, stray=0.4, noise=0.03, known=2, learns=0.005, takes=0.5, drills=0.79
     ),
     "pick-up-seq-go-to": dict(
-        episodes=950, stray=0.6, noise=0.03, known=2, learns=0.005, takes=0.5, drills=0.84
+        episodes=1200, stray=0.4, noise=0.03, known=2, learns=0.005, takes=0.5, drills=0.84
     ),
 }
 LONGEST_MEMORY = 8
