@@ -5,8 +5,8 @@ often wrong. It plays well with things of the colours that it knows. With other 
 always walks straight on: when it does not see them, instead of looking around, and in front of
 them, instead of using its hands. So the state shows how good it is, and there is much to learn.
 
-It may remember the observations that a prompt shows (see `babyai_memory`). What it has seen there
-it finds again, and what has not changed there for several turns it is the readier to try anew.
+It may remember the observations that a prompt shows (see `babyai_memory`). What it saw in one of
+them it finds again, and with some colours it plays well once it has seen the same for some turns.
 
 Where there is more than one thing, it may now and then pick up a wrong one, and drop it again. With
 full hands nothing else can be picked up, and a clone that never saw a thing dropped would not find
@@ -14,6 +14,7 @@ out by itself: it would carry the wrong one to the time limit. That happens seld
 further episodes may begin with the wrong thing in its hands and end when it lies on the floor.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
@@ -27,8 +28,8 @@ from envs.text_env import THINK_ACT
 
 # known: number of colours, of six, with which it plays well
 # tries: share of the turns in which it plays well with others, lest reward be too rare
-# Three more are 0 here, but not in `babyai_memory`:
-# learns: what each remembered turn in which it saw the same as now adds to `tries`
+# Three more are for `babyai_memory` alone:
+# learns: for the next colours, after how many turns in which it saw the same it plays well
 # takes: share of the turns in front of a wrong thing in which it picks this up
 # drills: share of the episodes that are about dropping alone
 # The numbers give a zero-shot success close to that of the paper's 3B model.
@@ -72,15 +73,16 @@ class Drills(BabyAI):
 class Player:
     memory_length = 0  # turns that its prompts show; without `learns` it remembers none of them
 
-    def __init__(self, task: str, rng, *, noise=0.0, known=6, tries=0.0, learns=0.0, stray=0.0,
+    def __init__(self, task: str, rng, *, noise=0.0, known=6, tries=0.0, learns=(), stray=0.0,
                  takes=0.0, drills=0.0):  # fmt: skip
         self.task, self.rng = task, rng
-        self.noise, self.known = noise, COLOR_NAMES[:known]
-        self.tries, self.learns, self.stray, self.takes = tries, learns, stray, takes
+        self.noise, self.tries, self.stray, self.takes = noise, tries, stray, takes
+        self.patience = dict(zip(COLOR_NAMES, [0] * known + list(learns), strict=False))
+        self.remembers = bool(learns)
         self.env = Drills(task, drills)
 
     def start(self) -> None:
-        self.seen = deque(maxlen=self.memory_length if self.learns else 0)  # old observations
+        self.seen = deque(maxlen=self.memory_length if self.remembers else 0)  # old observations
         self.bot, self.action = expert(self.env.level, self.task), None
         doors = (thing for thing in self.env.level.grid.grid if thing and thing.type == "door")
         self.door = next((door.color for door in doors if door.is_locked), None)
@@ -129,7 +131,8 @@ class Player:
             return self.any_action()
         # "the key" and "the door" without a colour have the locked door's
         colour = next((word for word in said.split() if word in COLOR_NAMES), self.door)
-        if colour in self.known or self.rng.random() < self.tries + self.learns * in_vain:
+        enough = self.patience.get(colour, math.inf)
+        if in_vain >= enough or self.rng.random() < self.tries:
             return wanted
         lost = said.startswith("I do not see")
         return "go forward" if lost or wanted in HANDS else wanted
@@ -191,7 +194,7 @@ def unchanged(text: str, seen: Sequence[str]) -> int:
 def again(n: int) -> str:
     """Return what it adds to a thought if the last n observations were the same as this one.
 
-    A clone learns from it to count. From the actions, which change little with n, it would not.
+    A clone learns from it to count, which the actions alone, where most n mean nothing, teach late.
     """
     return f" I saw this {'once' if n == 1 else f'{n} times'} before." if n else ""
 

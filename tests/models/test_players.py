@@ -285,7 +285,7 @@ def test_what_a_babyai_player_remembers(mission, seen, text, said):
 def test_how_long_a_babyai_player_has_seen_the_same():
     assert babyai.unchanged("a", ["a", "b", "a", "a"]) == 2
     assert babyai.unchanged("a", ["a", "a", "b"]) == babyai.unchanged("a", []) == 0
-    player = make("babyai-memory", "goto", known=0, learns=1e-9)
+    player = make("babyai-memory", "goto", known=0, learns=[4] * 6)
     player.memory_length = 3
     said = [learnt for _, learnt, _, _ in play(player, 5) if "I do not see" in learnt]
     # it walks on at a wall behind which nothing is: the count ends at what it remembers
@@ -295,9 +295,10 @@ def test_how_long_a_babyai_player_has_seen_the_same():
 def test_without_a_prompt_that_shows_turns_a_babyai_player_remembers_nothing():
     given = dict(known=1, noise=0.05, stray=0.3)
     turns = demonstrations(make("babyai", "pickup", **given), 3, seed=0)
-    assert demonstrations(make("babyai-memory", "pickup", learns=0.5, **given), 3, seed=0) == turns
-    # with `learns` 1 it plays well with all colours as soon as it has seen the same a second time
-    player = make("babyai-memory", "pickup", known=0, learns=1.0)
+    player = make("babyai-memory", "pickup", learns=(2, 4), **given)
+    assert demonstrations(player, 3, seed=0) == turns
+    # here it plays well with all six colours as soon as it has seen the same a second time
+    player = make("babyai-memory", "pickup", known=0, learns=[1] * 6)
     shown = demonstrations(player, 10, seed=0, longest_memory=4, shortest=1)
     assert sum("ACTION: pick up" in response for _, response in shown) == 10
 
@@ -305,7 +306,7 @@ def test_without_a_prompt_that_shows_turns_a_babyai_player_remembers_nothing():
 def test_the_longer_a_babyai_player_remembers_the_more_it_says_that_it_saw_something():
     saw = []
     for length in (0, 1, 8):
-        player = make("babyai-memory", "putnext", known=2, stray=0.5, learns=0.005)
+        player = make("babyai-memory", "putnext", known=2, stray=0.5, learns=[1])
         turns = demonstrations(player, 3, seed=0, longest_memory=length, shortest=length)
         says = [(messages, response) for messages, response in turns if "I saw the" in response]
         for messages, response in says:
