@@ -16,6 +16,7 @@ PLAYERS = {
     "babyai": "models.players.babyai",
     "babyai-memory": "models.players.babyai_memory",
     "babaisai": "models.players.babaisai",
+    "babaisai-memory": "models.players.babaisai_memory",
     "crafter": "models.players.crafter",
     "guess": "models.players.guess",
     "calculator": "models.players.calculator",

@@ -3,17 +3,24 @@
 Its thoughts are right: they name the thing to reach, or the text block to push first, and where
 that is. Its actions are often wrong. It waits in front of what wins, it walks straight at its goal
 where a rule has to be changed first, and now and then it acts at random.
+
+It may remember the observations that a prompt shows (see `babaisai_memory`). Then it waits in front
+of some things only until it has seen the same for some turns.
 """
 
 import copy
 import heapq
 import itertools
+import math
+from collections import deque
 
 from envs.baba_game import NOUNS, PROPERTIES, Level
 from envs.babaisai import SYSTEM, BabaIsAI
+from models.players.repeats import again, unchanged
 
 # shy: share of the turns in front of what wins in which it waits
 # straight: share of the turns in which it ignores that a rule has to be changed first
+# learns: thing -> for how many turns in which it saw the same it waits in front of it, and no more
 # The tasks are the plain room and the paper's four (Table 3).
 TASKS = {
     "goto_win": dict(episodes=250, stray=0.5, noise=0.03, shy=1.0),
@@ -39,12 +46,15 @@ NODES = 5_000  # states after which a search gives up; that is about a second
 
 
 class Player:
-    def __init__(self, task: str, rng, noise=0.0, shy=0.0, straight=0.0, stray=0.0):
-        self.rng = rng
+    memory_length = 0  # turns that its prompts show; without `learns` it remembers none of them
+
+    def __init__(self, task: str, rng, *, noise=0.0, shy=0.0, straight=0.0, stray=0.0, learns=None):
+        self.rng, self.patience = rng, learns or {}
         self.noise, self.shy, self.straight, self.stray = noise, shy, straight, stray
         self.env = BabaIsAI(task)
 
     def start(self) -> None:
+        self.seen = deque(maxlen=self.memory_length if self.patience else 0)  # old observations
         self.plan = []
 
     def respond(self, text: str) -> tuple[str, str] | None:
@@ -52,21 +62,29 @@ class Player:
         if not self.plan:  # a random action made the level unsolvable or too hard
             return None
         cell = target(self.env.level, self.plan)
-        said, chosen = thought(self.env.level, cell), self.fail(self.plan, cell)
+        in_vain = unchanged(text, self.seen)
+        said = thought(self.env.level, cell) + again(in_vain)
+        chosen = self.fail(self.plan, cell, in_vain)
         executed = self.any_action() if self.rng.random() < self.stray else chosen
         if executed == self.plan[0]:
             self.plan = self.plan[1:]
         elif step(self.env.level, executed)[0].tops != self.env.level.tops:
             self.plan = []
+        self.seen.append(text)
         return tuple(f"THINK: {said}\nACTION: {action}" for action in (chosen, executed))
 
-    def fail(self, plan: list[str], cell: int) -> str:
-        """Return the action to learn: the plan's first, or a failing."""
+    def fail(self, plan: list[str], cell: int, in_vain: int) -> str:
+        """Return the action to learn: the plan's first, or a failing.
+
+        in_vain: number of the last turns that it remembers and in which it saw the same as now
+        """
         if self.rng.random() < self.noise:
             return self.any_action()
+        thing = self.env.level.tops[cell]
         if len(plan) == 1:
-            return "idle" if self.rng.random() < self.shy else plan[0]
-        straight = self.env.level.tops[cell].word and self.rng.random() < self.straight
+            shy = in_vain < self.patience.get(thing.noun, math.inf)
+            return "idle" if shy and self.rng.random() < self.shy else plan[0]
+        straight = thing.word and self.rng.random() < self.straight
         return straight_on(self.env.level) if straight else plan[0]
 
     def any_action(self) -> str:

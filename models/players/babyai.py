@@ -17,7 +17,6 @@ further episodes may begin with the wrong thing in its hands and end when it lie
 import math
 from collections import deque
 from collections.abc import Sequence
-from itertools import takewhile
 
 import numpy as np
 from minigrid.core.constants import COLOR_NAMES
@@ -25,6 +24,7 @@ from minigrid.utils.baby_ai_bot import BabyAIBot, DropSubgoal
 
 from envs.babyai import SYSTEM_AFTER, SYSTEM_BEFORE, BabyAI
 from envs.text_env import THINK_ACT
+from models.players.repeats import again, unchanged
 
 # known: number of colours, of six, with which it plays well
 # tries: share of the turns in which it plays well with others, lest reward be too rare
@@ -184,19 +184,6 @@ def place(name: str, text: str) -> str | None:
             if " ".join(words[1:cut]).endswith(name):
                 return " ".join(words[cut:])
     return None
-
-
-def unchanged(text: str, seen: Sequence[str]) -> int:
-    """Return how many observations in a row, up to the last one seen, are equal to this one."""
-    return len(list(takewhile(lambda old: old == text, reversed(seen))))
-
-
-def again(n: int) -> str:
-    """Return what it adds to a thought if the last n observations were the same as this one.
-
-    A clone learns from it to count, which the actions alone, where most n mean nothing, teach late.
-    """
-    return f" I saw this {'once' if n == 1 else f'{n} times'} before." if n else ""
 
 
 def wanted_things(mission: str) -> list[str]:

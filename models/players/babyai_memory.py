@@ -12,6 +12,7 @@ It also has `takes` and `drills`, so the clone knows how to put a wrong thing do
 
 from models.players import babyai
 from models.players.babyai import Player as Player  # which models.make looks for in this module
+from models.players.repeats import again
 
 # With these numbers of turns, each of the lengths 1, 2, 4 and 8 is enough for one colour more than
 # the length before.
@@ -32,5 +33,5 @@ LONGEST_MEMORY = 8
 PASSAGES = [
     *babyai.PASSAGES,
     "I saw the",
-    *(babyai.again(n) for n in range(1, LONGEST_MEMORY + 1)),
+    *(again(n) for n in range(1, LONGEST_MEMORY + 1)),
 ]

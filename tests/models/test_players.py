@@ -12,6 +12,9 @@ from memory.chat import Renderer
 from models.clone import demonstrations
 from models.players import PLAYERS, babaisai, babyai, calculator, crafter
 from models.players.crafter import Sight
+from models.players.repeats import unchanged
+
+BABA = ("babaisai", "babaisai-memory")
 
 
 def play(player, episodes):
@@ -72,6 +75,26 @@ def test_a_shy_baba_player_waits_in_front_of_what_wins():
     assert not any(info["success"] for *_, info in turns)
     # 100 turns each; a level that starts n steps away has n - 1 turns before it only waits
     assert sum("ACTION: idle" in learnt for _, learnt, _, _ in turns) > 180
+
+
+@pytest.mark.parametrize(("length", "waited"), [(2, None), (3, 3), (4, 3)])
+def test_a_shy_baba_player_waits_until_it_has_seen_the_same_often_enough(length, waited):
+    """With a memory of fewer turns than it waits for, it waits for ever."""
+    learns = dict.fromkeys(("ball", "key", "door"), 3)
+    player = make("babaisai-memory", "goto_win", shy=1.0, learns=learns)
+    player.memory_length = length
+    turns = play(player, 1)
+    idle = [learnt for _, learnt, _, _ in turns if "ACTION: idle" in learnt]
+    assert turns[-1][-1]["success"] == (waited is not None)
+    assert waited in (None, len(idle))
+    assert f"I saw this {min(length, 3)} times before." in turns[-1][1]
+
+
+def test_without_a_prompt_that_shows_turns_a_baba_player_remembers_nothing():
+    given = dict(shy=1.0, noise=0.05, stray=0.3)
+    turns = demonstrations(make("babaisai", "goto_win", **given), 2, seed=0)
+    player = make("babaisai-memory", "goto_win", learns={"key": 1}, **given)
+    assert demonstrations(player, 2, seed=0) == turns
 
 
 SIGHT = """\
@@ -178,7 +201,7 @@ def test_a_number_is_one_token_behind_a_passage():
         assert not any(re.fullmatch(r" ?\d.*", words[k + 1]) for k in numbers if k + 1 < len(words))
 
 
-CASES = [("babaisai", task) for task in babaisai.TASKS] + [
+CASES = [(family, task) for family in BABA for task in babaisai.TASKS] + [
     ("crafter", task) for task in crafter.TASKS
 ]
 
@@ -283,8 +306,8 @@ def test_what_a_babyai_player_remembers(mission, seen, text, said):
 
 
 def test_how_long_a_babyai_player_has_seen_the_same():
-    assert babyai.unchanged("a", ["a", "b", "a", "a"]) == 2
-    assert babyai.unchanged("a", ["a", "a", "b"]) == babyai.unchanged("a", []) == 0
+    assert unchanged("a", ["a", "b", "a", "a"]) == 2
+    assert unchanged("a", ["a", "a", "b"]) == unchanged("a", []) == 0
     player = make("babyai-memory", "goto", known=0, learns=[4] * 6)
     player.memory_length = 3
     said = [learnt for _, learnt, _, _ in play(player, 5) if "I do not see" in learnt]

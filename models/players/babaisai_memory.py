@@ -1,0 +1,27 @@
+"""The BabaIsAI player that remembers as much as the prompts from which its clone learns show.
+
+While it waits in front of what wins it sees the same in each turn. It says so, and steps on as soon
+as it has seen the same often enough, if it remembers so many turns: with balls soon, with doors
+late. So the clone is the better the more turns its prompt shows, already before it is trained.
+"""
+
+from models.players import babaisai
+from models.players.babaisai import Player as Player  # which models.make looks for in this module
+from models.players.repeats import again
+
+LEARNS = {"ball": 1, "key": 2, "door": 4}
+TASKS = {task: given | {"learns": LEARNS} for task, given in babaisai.TASKS.items()}
+LONGEST_MEMORY = 4
+FARTHEST = 12  # steps across a map
+# With the places as tokens too, a prompt is half as long.
+PASSAGES = [
+    *babaisai.PASSAGES[:-6],
+    *(
+        f"{joint} {n} {steps} {way}"
+        for joint in ("", " and")
+        for n in range(1, FARTHEST + 1)
+        for steps in ("step", "steps")
+        for way in ("to the right", "to the left", "down", "up")
+    ),
+    *(again(n) for n in range(1, LONGEST_MEMORY + 1)),
+]
