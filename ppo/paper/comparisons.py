@@ -57,8 +57,14 @@ LRS = {"paper": {}, "embedded": {"babyai": 2e-4, "baba": 2e-4, "tools": 4e-4}}
 PAPER_LR = 1e-6
 SEARCH_SEEDS = (101, 102)  # no seed of the comparison chooses its own learning rate
 SEARCH_EPISODES = 256
-MODELS = {"paper": {"tools": "Qwen/Qwen2.5-3B-Instruct"},
-          "embedded": {"tools": "models/tiny-calculator"}}  # fmt: skip
+MODELS = {
+    "paper": {"tools": "Qwen/Qwen2.5-3B-Instruct"},
+    "embedded": {  # nothing is asked of their memory
+        "babyai": "models/tiny",
+        "baba": "models/tiny-babaisai",
+        "tools": "models/tiny-calculator",
+    },
+}
 
 DUAL = Method("dual-gae", "dual-discount GAE (ours)")
 COMPARISONS = {

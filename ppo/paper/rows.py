@@ -25,8 +25,8 @@ SCALES = {
     },
     "embedded": {
         "models": {
-            "babyai": "models/tiny",
-            "baba": "models/tiny-babaisai",
+            "babyai": "models/tiny-memory",
+            "baba": "models/tiny-babaisai-memory",
             "crafter": "models/tiny-crafter",
         },
         "updates": {"babyai": 40, "baba": 20, "crafter": 30},
