@@ -98,7 +98,7 @@ COMPARISONS = {
         "- A critic costs turns. Of a run on pickup and open the warm-up takes half, in two_room "
         "two thirds. Once it is over the three GAEs rise fast: to a success of .9 in training they "
         "need 4,000 to 7,000 more turns on pickup, where GiGPO needs 8,000 to 14,000 in all, and "
-        "4,000 to 5,000 on open (with one seed GAE over tokens never gets there), where GiGPO "
+        "3,500 to 5,000 on open (with one seed GAE over tokens never gets there), where GiGPO "
         "needs 12,000 to 21,000. Counted from the first turn GiGPO is ahead on pickup, in two_room "
         "and on the calculator.\n"
         "- Not proven: that these orders hold where a task is not nearly solved at the end, with "
