@@ -26,7 +26,7 @@ SCALES = {
     "embedded": {
         "models": {
             "babyai": "models/tiny-memory",
-            "baba": "models/tiny-babaisai-memory",
+            "baba": "models/tiny-babaisai",
             "crafter": "models/tiny-crafter",
         },
         "updates": {"babyai": 40, "baba": 20, "crafter": 30},
