@@ -28,6 +28,7 @@ PASSAGES = [
     *(f"/9\n- {name}: " for name in STATS[1:]),
     *("\n\nYour inventory:", "You see:", "\n\nYou face ", " at your front.", " steps to your"),
     *(f" {name}" for name in dict.fromkeys([*ACTIONS, *ACHIEVEMENTS])),
+    *(f"{',' * (n > 1)}\n{n}." for n in range(1, len(ACHIEVEMENTS) + 1)),  # their list
     *(f" {way}" for way in WAYS),
     *(f"\n- {thing} " for thing in THINGS),
 ]

@@ -29,7 +29,7 @@ SCALES = {
             "baba": "models/tiny-babaisai",
             "crafter": "models/tiny-crafter",
         },
-        "updates": {"babyai": 40, "baba": 20, "crafter": 30},
+        "updates": {"babyai": 40, "baba": 20, "crafter": 120},
         "flags": {"engine": "transformers"},  # runs on any CPU, with the same results
         "tokens": 96,
         "seeds": 5,
