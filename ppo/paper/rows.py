@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ppo.paper.effects import Claim, Effect
 
-EPISODES = 512  # per evaluation
+EPISODES = 512  # per evaluation, where a row does not set them
 WARM_UP = 40  # batches of the critic's warm-up, where a row does not set them
 
 # models and updates are given per family, flags for every run;
@@ -77,7 +77,7 @@ def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
     if row.flags.get("w_epoch") == 0:  # an equal number of turns
         updates += WARM_UP
     flags = {"env_name": row.env, "model": settings["models"][family], "seed": seed}
-    flags |= settings["flags"] | row.flags | {"eval_episodes": EPISODES}
+    flags |= settings["flags"] | {"eval_episodes": EPISODES} | row.flags
     if table.trained:  # evaluated after the last update and, for all seeds together, once before
         flags |= {"num_updates": updates, "eval_interval": updates}
         flags |= {"skip_first_eval": True} if seed != 1 else {}

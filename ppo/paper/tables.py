@@ -60,7 +60,7 @@ BABA = [f"baba-{way}{distractor}" for way in WAYS for distractor in DISTRACTORS]
 ]  # fmt: skip
 LONG_RUNS = "two_room"  # tasks whose runs take more than a quarter of an hour
 CRAFTER_ROW = PaperRow(
-    "crafter", "crafter", "crafter", paper=CRAFTER, seeds=3,
+    "crafter", "crafter", "crafter", paper=CRAFTER, flags={"eval_episodes": 128}, seeds=3,
     paper_length=f"{CRAFTER_LENGTH[0]} -> {CRAFTER_LENGTH[1]}",
 )  # fmt: skip
 TRAINED_ROWS = [
