@@ -122,6 +122,21 @@ COMPARISONS = {
         "The first row is the method as it is: one critic layer, weight 3 on first tokens, a "
         "warm-up of 40 batches, gamma_step .99 and lam_step .95, batches of 32 x 8 turns. Each "
         "other row changes one thing.",
+        seen="- After training all rows are alike, from .98 to 1.00 with each seed, but for one of "
+        "the five without a warm-up (.95). How fast they rise differs, below in turns up to a "
+        "success of .9 in the last 100 episodes of training.\n"
+        "- A critic that is a head alone takes 15,100 to 18,200 turns, one with a layer 14,100 to "
+        "15,600, one with two layers 13,800 to 14,800. One layer stays the default: it costs less "
+        "than two, which explain more of the returns but are hardly faster.\n"
+        "- Without a warm-up it is 5,600 to 6,700 turns, as 10,240 of the others are the warm-up's "
+        "own, and the seeds end further apart. The paper's warm-up stays the default. Where turns "
+        "are dear, `--w-epoch 0`, or a short warm-up, is worth a try.\n"
+        "- The weight of first tokens and the discounts change neither the end nor the speed here, "
+        "so both stay the paper's. Without discounts the values explain little of the returns.\n"
+        "- Whole episodes make 9 to 12 large updates of the turns of 40, and take 18,400 to 21,900 "
+        "turns. Batches of equal turns stay the default.\n"
+        "- Not proven: that this holds on longer episodes, where discounts matter more, on tasks "
+        "that stay hard, or with large models.",
     ),
 }  # fmt: skip
 
