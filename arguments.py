@@ -399,8 +399,8 @@ def check_method(args: argparse.Namespace, known: argparse.Namespace) -> None:
         raise ValueError("--kl-in loss needs --kl-estimator k2 or k3: "
                          "the gradient of k1 is 0 in expectation")  # fmt: skip
     if args.num_turns and args.lr_schedule == "linear":
-        raise ValueError("--lr-schedule linear falls to 0 over --num-updates, which --num-turns may "
-                         "keep a run from: it needs --lr-schedule constant")  # fmt: skip
+        raise ValueError("--lr-schedule linear falls to 0 over --num-updates, which --num-turns "
+                         "may end before: it needs --lr-schedule constant")  # fmt: skip
 
 
 class ListEnvs(argparse.Action):
