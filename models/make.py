@@ -15,8 +15,8 @@
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
 responses. The player has failings: its thoughts are right, but its choice of action is not, which
 leaves something for reinforcement learning to teach. The players of `-memory` are the better the
-more turns a prompt shows, and the tables of docs/results are of their clones. The result is a
-Hugging Face directory that goes through exactly the same code as a 7B model.
+more turns a prompt shows. The result is a Hugging Face directory that goes through exactly the same
+code as a 7B model.
 """
 
 import argparse

@@ -33,13 +33,17 @@ TASKS = {
 }
 LONGEST_MEMORY = 1
 # As one token each, these passages make a prompt many times shorter.
-PASSAGES = [
+FIXED = [
     *(SYSTEM, f"\n\n{BabaIsAI.instruction}"),
     *("Current Observation:\nActive rules:\n", "Observation:\nActive rules:\n"),
     *("\n\nObjects on the map:\n", "THINK:", "\nACTION:"),
     *(f"rule `{word}`" for word in ("is", *NOUNS, *PROPERTIES)),
+]
+WAYS = ("to the right", "to the left", "down", "up")
+PASSAGES = [
+    *FIXED,
     *(f" steps {way}" for way in ("to the right", "down")),
-    *(f" step {way}" for way in ("to the right", "to the left", "down", "up")),
+    *(f" step {way}" for way in WAYS),
 ]
 MOVES = ("right", "left", "down", "up")  # the search prefers sideways if two ways are equally short
 NODES = 5_000  # states after which a search gives up; that is about a second

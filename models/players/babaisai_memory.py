@@ -13,15 +13,15 @@ LEARNS = {"ball": 1, "key": 2, "door": 4}
 TASKS = {task: given | {"learns": LEARNS} for task, given in babaisai.TASKS.items()}
 LONGEST_MEMORY = 4
 FARTHEST = 12  # steps across a map
-# With the places as tokens too, a prompt is half as long.
+# With whole distances as tokens, a prompt is half as long.
 PASSAGES = [
-    *babaisai.PASSAGES[:-6],
+    *babaisai.FIXED,
     *(
         f"{joint} {n} {steps} {way}"
         for joint in ("", " and")
         for n in range(1, FARTHEST + 1)
         for steps in ("step", "steps")
-        for way in ("to the right", "to the left", "down", "up")
+        for way in babaisai.WAYS
     ),
     *(again(n) for n in range(1, LONGEST_MEMORY + 1)),
 ]
