@@ -7,6 +7,7 @@ late. So the clone is the better the more turns its prompt shows, already before
 
 from models.players import babaisai
 from models.players.babaisai import Player as Player  # which models.make looks for in this module
+from models.players.distances import distances
 from models.players.repeats import again
 
 LEARNS = {"ball": 1, "key": 2, "door": 4}
@@ -16,12 +17,6 @@ FARTHEST = 12  # steps across a map
 # With whole distances as tokens, a prompt is half as long.
 PASSAGES = [
     *babaisai.FIXED,
-    *(
-        f"{joint} {n} {steps} {way}"
-        for joint in ("", " and")
-        for n in range(1, FARTHEST + 1)
-        for steps in ("step", "steps")
-        for way in babaisai.WAYS
-    ),
+    *distances(babaisai.WAYS, FARTHEST),
     *(again(n) for n in range(1, LONGEST_MEMORY + 1)),
 ]

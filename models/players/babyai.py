@@ -42,10 +42,14 @@ TASKS = {
 }
 LONGEST_MEMORY = 3
 # As one token each, these passages make a prompt five times shorter.
-PASSAGES = [
+FIXED = [
     *("Observation:\n", "Current Observation:\n", f"\n\n{THINK_ACT}", SYSTEM_BEFORE, SYSTEM_AFTER),
-    *("THINK:", "\nACTION:", "I do not see the", "a wall"),
-    *(f" {steps} {way}" for steps in ("step", "steps") for way in ("forward", "left", "right")),
+    *("THINK:", "\nACTION:"),
+]
+WAYS = ("forward", "left", "right")
+PASSAGES = [
+    *(*FIXED, "I do not see the", "a wall"),
+    *(f" {steps} {way}" for steps in ("step", "steps") for way in WAYS),
 ]
 HANDS = ("pick up", "drop", "toggle")
 

@@ -12,6 +12,7 @@ It also has `takes` and `drills`, so the clone knows how to put a wrong thing do
 
 from models.players import babyai
 from models.players.babyai import Player as Player  # which models.make looks for in this module
+from models.players.distances import distances
 from models.players.repeats import again
 
 # With these numbers of turns, each of the lengths 1, 2, 4 and 8 is enough for one colour more than
@@ -30,8 +31,10 @@ TASKS = {
     ),
 }
 LONGEST_MEMORY = 8
+FARTHEST = 6  # steps that an observation shows: it is of 7 x 7 squares
+# With whole distances as tokens, a prompt and a response are a third shorter.
 PASSAGES = [
-    *babyai.PASSAGES,
-    "I saw the",
+    *(*babyai.FIXED, " I do not see the", " I saw the", "a wall", "You carry a"),
+    *distances(babyai.WAYS, FARTHEST),
     *(again(n) for n in range(1, LONGEST_MEMORY + 1)),
 ]

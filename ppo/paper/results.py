@@ -59,7 +59,8 @@ def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
         claims_part(table.claims, by_name),
         markdown_table([names, *([cells[name] for name in names] for cells in rows)]),
         f"Ours: {_measures(table)}.{ABOUT_OURS * table.trained}\n"
-        "Minutes: wall time of all runs of a row, their evaluations included.",
+        f"{'Memory: turns of history in a prompt. ' * table.trained}Minutes: wall time of all runs "
+        "of a row, their evaluations included.",
         table.about,
         "" if table.trained else ranks_part(found),
         effects_part(table.effects, by_name),
@@ -103,6 +104,9 @@ def _cells(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
         "length": _change("eval/episode_len", before, after),
         "value loss": _mean(numbers(finished, "last ppo/value_loss"))
         if "value_loss" in table.pictures
+        else "",
+        "memory": " ".join(sorted({str(run.settings.get("memory_length", "")) for run in finished}))
+        if table.trained
         else "",
         "temperature": each("eval/temperature", "g", (after or before)[:1]),
         "episodes": each("eval/episodes", ".0f", (after or before)[:1]),

@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from ppo.paper.effects import Claim, Effect
 
 EPISODES = 512  # per evaluation, where a row does not set them
+ONLY_EPISODES = 128  # the same of runs that only evaluate; the paper's play 32
 WARM_UP = 40  # batches of the critic's warm-up, where a row does not set them
 
-# models and updates are given per family, flags for every run;
-# tokens: what each further turn of memory adds to the prompt limit; seeds: at most
+# models and updates are given per family, flags for every run, recipes for the trained runs of
+# single environments; tokens: what each further turn of memory adds to the prompt limit;
+# seeds: at most
 QWEN = "Qwen/Qwen2.5-{}B-Instruct"
 SCALES = {
     "paper": {
         "models": {"babyai": QWEN.format(3), "baba": QWEN.format(3), "crafter": QWEN.format(7)},
         "updates": {"babyai": 300, "baba": 300, "crafter": 170},
         "flags": {},
+        "recipes": {},
         "tokens": 768,
         "seeds": 3,
         "about": "the paper's models and settings",
@@ -31,6 +34,7 @@ SCALES = {
         },
         "updates": {"babyai": 40, "baba": 20, "crafter": 120},
         "flags": {"engine": "transformers"},  # runs on any CPU, with the same results
+        "recipes": {},
         "tokens": 96,
         "seeds": 5,
         "about": "embedded models of 0.13 M parameters, so the paper's levels are no yardstick "
@@ -73,17 +77,20 @@ class PaperTable:
 def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
     """Flag -> value for main.py. True stands for a flag without a value."""
     settings, family = SCALES[scale], row.env.split("-")[0]
-    updates = settings["updates"][family]
+    recipe = settings["recipes"].get(row.env, {}) if table.trained else {}
+    updates = recipe.get("num_updates", settings["updates"][family])
     if row.flags.get("w_epoch") == 0:  # an equal number of turns
         updates += WARM_UP
     flags = {"env_name": row.env, "model": settings["models"][family], "seed": seed}
-    flags |= settings["flags"] | {"eval_episodes": EPISODES} | row.flags
+    episodes = EPISODES if table.trained else ONLY_EPISODES
+    flags |= settings["flags"] | {"eval_episodes": episodes} | recipe | row.flags
+    if row.memory > 1:
+        flags |= {"memory_length": row.memory}
+    if "memory_length" in flags:
+        flags |= {"prompt_limit": 1024 + settings["tokens"] * flags["memory_length"]}
     if table.trained:  # evaluated after the last update and, for all seeds together, once before
         flags |= {"num_updates": updates, "eval_interval": updates}
         flags |= {"skip_first_eval": True} if seed != 1 else {}
     else:
         flags |= {"eval_only": True}
-    if row.memory > 1:
-        limit = 1024 + settings["tokens"] * row.memory
-        flags |= {"memory_length": row.memory, "prompt_limit": limit}
     return flags

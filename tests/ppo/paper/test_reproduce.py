@@ -60,7 +60,7 @@ def test_every_command_is_one_of_main(name, scale, tmp_path, capsys, monkeypatch
     assert len(commands) == count
     parsed = [arguments.get_args(command) for command in commands]
     for args in parsed:
-        assert args.eval_episodes == (128 if args.env_name == "crafter" else 512)
+        assert args.eval_episodes == (128 if args.eval_only or args.env_name == "crafter" else 512)
         assert args.run_dir.is_relative_to(runs / scale)
         trained = args.model.startswith(str(runs))  # by another run of the page
         first = args.run_dir.name.split("-seed")[0] == "babyai-goto"  # what is tried elsewhere

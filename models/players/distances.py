@@ -1,0 +1,14 @@
+"""Distances of observations, as passages that become one token each."""
+
+from collections.abc import Sequence
+
+
+def distances(ways: Sequence[str], farthest: int) -> list[str]:
+    """Return " 1 step left", " and 2 steps up" and so on, for all ways up to a number of steps."""
+    return [
+        f"{joint} {n} {steps} {way}"
+        for joint in ("", " and")
+        for n in range(1, farthest + 1)
+        for steps in ("step", "steps")
+        for way in ways
+    ]
