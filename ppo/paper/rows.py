@@ -12,8 +12,11 @@ EPISODES = 512  # per evaluation, where a row does not set them
 ONLY_EPISODES = 128  # the same of runs that only evaluate; the paper's play 32
 WARM_UP = 40  # batches of the critic's warm-up, where a row does not set them
 
+# Where episodes are long, too few of them end within 256 turns.
+LONGER = {"e_len": 16, "w_epoch": 20, "lr": 4e-4, "lr_schedule": "linear"}
+
 # models and updates are given per family, flags for every run, recipes for the trained runs of
-# single environments; tokens: what each further turn of memory adds to the prompt limit;
+# an environment or a family; tokens: what each further turn of memory adds to the prompt limit;
 # seeds: at most
 QWEN = "Qwen/Qwen2.5-{}B-Instruct"
 SCALES = {
@@ -29,12 +32,16 @@ SCALES = {
     "embedded": {
         "models": {
             "babyai": "models/tiny-memory",
-            "baba": "models/tiny-babaisai",
+            "baba": "models/tiny-babaisai-memory",
             "crafter": "models/tiny-crafter",
         },
-        "updates": {"babyai": 40, "baba": 20, "crafter": 120},
+        "updates": {"babyai": 40, "baba": 40, "crafter": 120},
         "flags": {"engine": "transformers"},  # runs on any CPU, with the same results
-        "recipes": {},
+        "recipes": {
+            "baba": LONGER,
+            "babyai-pick-up-seq-go-to": LONGER | {"memory_length": 4, "num_updates": 80},
+            "babyai-putnext": LONGER | {"memory_length": 4, "num_updates": 80},
+        },
         "tokens": 96,
         "seeds": 5,
         "about": "embedded models of 0.13 M parameters, so the paper's levels are no yardstick "
@@ -54,7 +61,7 @@ class PaperRow:
     paper: tuple = ("-", "-")  # numbers before and after training; "-": not printed
     paper_length: str = "-"  # turns of an episode
     flags: dict = field(default_factory=dict)  # of main.py, besides those of the scale
-    seeds: int = 5  # 3 where a run takes more than a quarter of an hour
+    seeds: int = 5  # 3 where a run takes more than a quarter of an hour, and beside Table 3
 
     @property
     def measure(self) -> str:
@@ -77,10 +84,11 @@ class PaperTable:
 def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
     """Flag -> value for main.py. True stands for a flag without a value."""
     settings, family = SCALES[scale], row.env.split("-")[0]
-    recipe = settings["recipes"].get(row.env, {}) if table.trained else {}
+    recipes = settings["recipes"] if table.trained else {}
+    recipe = recipes.get(row.env, recipes.get(family, {}))
     updates = recipe.get("num_updates", settings["updates"][family])
     if row.flags.get("w_epoch") == 0:  # an equal number of turns
-        updates += WARM_UP
+        updates += recipe.get("w_epoch", WARM_UP)
     flags = {"env_name": row.env, "model": settings["models"][family], "seed": seed}
     episodes = EPISODES if table.trained else ONLY_EPISODES
     flags |= settings["flags"] | {"eval_episodes": episodes} | recipe | row.flags

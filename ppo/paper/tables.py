@@ -58,15 +58,11 @@ BABA = [f"baba-{way}{distractor}" for way in WAYS for distractor in DISTRACTORS]
     for way in ("goto_win-distr_win_rule", "make_win-distr_win_rule", "make_you",
                 "make_you-make_win", "make_wall_win")
 ]  # fmt: skip
-LONG_RUNS = "two_room"  # tasks whose runs take more than a quarter of an hour
 CRAFTER_ROW = PaperRow(
     "crafter", "crafter", "crafter", paper=CRAFTER, flags={"eval_episodes": 128}, seeds=3,
     paper_length=f"{CRAFTER_LENGTH[0]} -> {CRAFTER_LENGTH[1]}",
 )  # fmt: skip
-TRAINED_ROWS = [
-    PaperRow(env, env, env, paper=numbers, seeds=3 if LONG_RUNS in env else 5)
-    for env, numbers in TRAINED.items()
-]
+TRAINED_ROWS = [PaperRow(env, env, env, paper=numbers) for env, numbers in TRAINED.items()]
 PLAIN = TRAINED_ROWS[list(TRAINED).index(PICKUP)]  # the method as it is
 UNDISCOUNTED = f"{PICKUP}-undiscounted"
 LENGTH_ROWS = [
