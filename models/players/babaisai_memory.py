@@ -11,7 +11,11 @@ from models.players.distances import distances
 from models.players.repeats import again
 
 LEARNS = {"ball": 1, "key": 2, "door": 4}
-TASKS = {task: given | {"learns": LEARNS} for task, given in babaisai.TASKS.items()}
+# With fewer episodes a clone of these prompts learns them by heart, and names wrong distances.
+TASKS = {
+    task: given | {"episodes": 4 * given["episodes"], "learns": LEARNS}
+    for task, given in babaisai.TASKS.items()
+}
 LONGEST_MEMORY = 4
 FARTHEST = 12  # steps across a map
 # With whole distances as tokens, a prompt is half as long.
