@@ -15,16 +15,19 @@ WARM_UP = 40  # batches of the critic's warm-up, where a row does not set them
 # Where episodes are long, too few of them end within 256 turns.
 LONGER = {"e_len": 16, "w_epoch": 20, "lr": 4e-4, "lr_schedule": "linear"}
 
-# models and updates are given per family, flags for every run, recipes for the trained runs of
-# an environment or a family; tokens: what each further turn of memory adds to the prompt limit;
-# seeds: at most
+# models are given per family, flags for every run, recipes for the trained runs of an environment
+# or else of its family; tokens: what each further turn of memory adds to the prompt limit; seeds:
+# at most
 QWEN = "Qwen/Qwen2.5-{}B-Instruct"
 SCALES = {
     "paper": {
         "models": {"babyai": QWEN.format(3), "baba": QWEN.format(3), "crafter": QWEN.format(7)},
-        "updates": {"babyai": 300, "baba": 300, "crafter": 170},
         "flags": {},
-        "recipes": {},
+        "recipes": {
+            "babyai": {"num_updates": 300},
+            "baba": {"num_updates": 300},
+            "crafter": {"num_updates": 170},
+        },
         "tokens": 768,
         "seeds": 3,
         "about": "the paper's models and settings",
@@ -35,10 +38,12 @@ SCALES = {
             "baba": "models/tiny-babaisai-memory",
             "crafter": "models/tiny-crafter",
         },
-        "updates": {"babyai": 40, "baba": 40, "crafter": 120},
         "flags": {"engine": "transformers"},  # runs on any CPU, with the same results
         "recipes": {
-            "baba": LONGER | {"kl_coef": 0.01},  # less of it, and thoughts drift from what is seen
+            "babyai": {"num_updates": 40},
+            # with less KL, thoughts drift from what is seen
+            "baba": LONGER | {"kl_coef": 0.01, "num_updates": 40},
+            "crafter": {"num_updates": 120},
             "babyai-pick-up-seq-go-to": LONGER | {"memory_length": 4, "num_updates": 80},
             "babyai-putnext": LONGER | {"memory_length": 4, "num_updates": 80},
         },
@@ -84,11 +89,8 @@ class PaperTable:
 def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
     """Flag -> value for main.py. True stands for a flag without a value."""
     settings, family = SCALES[scale], row.env.split("-")[0]
-    recipes = settings["recipes"] if table.trained else {}
-    recipe = recipes.get(row.env, recipes.get(family, {}))
-    updates = recipe.get("num_updates", settings["updates"][family])
-    if row.flags.get("w_epoch") == 0:  # an equal number of turns
-        updates += recipe.get("w_epoch", WARM_UP)
+    recipes = settings["recipes"]
+    recipe = recipes.get(row.env, recipes[family]) if table.trained else {}
     flags = {"env_name": row.env, "model": settings["models"][family], "seed": seed}
     episodes = EPISODES if table.trained else ONLY_EPISODES
     flags |= settings["flags"] | {"eval_episodes": episodes} | recipe | row.flags
@@ -97,6 +99,9 @@ def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
     if "memory_length" in flags:
         flags |= {"prompt_limit": 1024 + settings["tokens"] * flags["memory_length"]}
     if table.trained:  # evaluated after the last update and, for all seeds together, once before
+        updates = recipe["num_updates"]
+        if row.flags.get("w_epoch") == 0:  # an equal number of turns
+            updates += recipe.get("w_epoch", WARM_UP)
         flags |= {"num_updates": updates, "eval_interval": updates}
         flags |= {"skip_first_eval": True} if seed != 1 else {}
     else:
