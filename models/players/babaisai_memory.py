@@ -16,6 +16,8 @@ TASKS = {
     task: given | {"episodes": 4 * given["episodes"], "learns": LEARNS}
     for task, given in babaisai.TASKS.items()
 }
+# Of five seeds that began with a clone of the rarer break (0.9), PPO never found it with one.
+TASKS["two_room-maybe_break_stop-goto_win"]["straight"] = 0.8
 LONGEST_MEMORY = 4
 FARTHEST = 12  # steps across a map
 # With whole distances as tokens, a prompt is half as long.
