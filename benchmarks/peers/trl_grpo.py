@@ -29,12 +29,12 @@ from benchmarks.peers.turns import TurnRollouts
 from envs import make_env
 from envs.pool.seeds import EpisodeSeeds
 from envs.tools import ToolEnv
+from ppo.paper.compared import WINDOW
 from storage.program import Parser
 
 NEEDS = ("trl", "datasets", "pyarrow", "pandas", "dill", "xxhash", "multiprocess", "dateutil")
 GROUP = 8  # episodes from one seed
 EPISODES, TURNS = 64, 256  # rows of a batch: episodes of an environment with tools, else turns
-WINDOW = 100  # episodes whose success is logged, as main.py does
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -123,6 +123,7 @@ class Record:
         """Write the line of an update; return how many turns have been played."""
         now, self.updates = time.process_time(), self.updates + 1
         line = {"update": self.updates, "turns": self.turns, "time/processor": now - self.worked}
+        line["rollout/episodes"] = len(self.last)
         line["rollout/success"] = sum(self.last) / len(self.last)
         self.worked = now
         with self.file.open("a", encoding="utf-8") as file:

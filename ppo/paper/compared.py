@@ -17,6 +17,7 @@ from ppo.reports.evaluations import markdown_table
 from ppo.reports.run_files import Run
 
 POINTS = 60  # of a curve
+WINDOW = 100  # of so many episodes success is the mean; of the first ones short ones end first
 AXES = {
     "turns": "environment turns, the warm-up included",
     "minutes": "minutes of a processor, evaluations aside",
@@ -121,15 +122,17 @@ def overall_table(comparison: Comparison, found: dict) -> str:
 
 
 def points(run: Run, axis: str) -> dict[float, float | None]:
-    """Where an update ended on an axis -> success of the last 100 episodes, None while unknown."""
-    before = "warmup/turns" if axis == "turns" else "time/processor"
-    if axis == "minutes" and not all(before in row for row in run.metrics):
+    """Where an update ended on an axis -> success of the last WINDOW episodes, None before."""
+    of_warm_up = "warmup/turns" if axis == "turns" else "time/processor"
+    if axis == "minutes" and not all(of_warm_up in row for row in run.metrics):
         return {}  # the run is older than this figure
-    at = sum(row.get(before, 0) for row in run.warmup)
-    curve, seconds = {}, at
+    start = sum(row.get(of_warm_up, 0) for row in run.warmup)
+    curve, seconds = {}, start
     for row in run.metrics:
         seconds += row.get("time/processor", 0.0)
-        curve[at + row["turns"] if axis == "turns" else seconds / 60] = row.get("rollout/success")
+        x = start + row["turns"] if axis == "turns" else seconds / 60
+        full = row.get("rollout/episodes", WINDOW) >= WINDOW
+        curve[x] = row.get("rollout/success") if full else None
     return curve
 
 

@@ -192,6 +192,16 @@ def test_curves_count_the_warm_up(tmp_path):
     assert mean_curve([]) == []
 
 
+def test_curves_begin_where_a_hundred_episodes_have_ended(tmp_path):
+    success = {10: 1.0, 99: 0.9, 100: 0.4}  # episodes that have ended -> success
+    metrics = [
+        {"update": k, "turns": 256 * k, "rollout/episodes": n, "rollout/success": success[n]}
+        for k, n in enumerate(success, start=1)
+    ]
+    (run,) = read_runs([write_run(tmp_path / "a", metrics)], [])
+    assert points(run, "turns") == {256: None, 512: None, 768: 0.4}
+
+
 def test_a_run_that_ends_with_its_turns_is_finished(tmp_path):
     metrics = [{"update": u, "turns": 300 * u, "rollout/success": 0.5} for u in (1, 2, 3)]
     settings = dict(num_updates=80, num_turns=900)
