@@ -153,7 +153,7 @@ def curves(comparison: Comparison, task: Task, found: dict, axis: str) -> bytes 
                 drawn = True
         axes.set_xlim(left=0)  # the warm-up takes its time and its turns
         if drawn:
-            figure.legend(loc="outside lower left", ncols=3)
+            figure.legend(loc="outside lower left", ncols=2)
         return png_of(figure) if drawn else None
 
 
