@@ -7,7 +7,6 @@ Packed scores and gradients may be up to twice as far from those in fp32 as padd
 is farther away, the exit code is 1.
 """
 
-import argparse
 import statistics
 import sys
 from functools import partial
@@ -20,6 +19,7 @@ from ppo.engines.contract import CannotRun
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
+from storage.program import Parser
 from storage.ranks import ALONE
 
 TURNS, PROMPT, RESPONSE = 8, 600, 120
@@ -27,7 +27,7 @@ DEVICE = ALONE.device
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=SHAPES, default="3b", help="shape of the random model")
     dtypes = ["auto", "bfloat16", "float32"]
     parser.add_argument("--dtype", choices=dtypes, default="auto", help="auto: bfloat16 on a GPU")

@@ -12,7 +12,6 @@ where the responses to all agents take longer than a tool.
 Plain environments are then played again without waiting, and the turns are compared.
 """
 
-import argparse
 import http.client
 import json
 import random
@@ -33,6 +32,7 @@ from ppo.agent import make_agent
 from ppo.engines.contract import make_engine
 from ppo.model.actor_critic import make_models
 from ppo.run.stop import Stop
+from storage.program import Parser
 from storage.ranks import ALONE
 from storage.rollout import make_storage
 
@@ -136,7 +136,7 @@ def play(args, engine: Watched, tokenizer, envs: VecEnv, batches: int) -> list:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.latency", description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag("--n-env", type=int, default=64, help="agents")
     flag("--threads", type=int, default=64, help="--env-threads; 0: the agents take turns")

@@ -8,7 +8,6 @@ set. What the process holds after the same work on a smaller model, mostly libra
 On CUDA the allocator gives the peak. Generation is not measured.
 """
 
-import argparse
 import gc
 import json
 from dataclasses import replace
@@ -26,6 +25,7 @@ from ppo.agent import make_agent
 from ppo.engines.contract import Response
 from ppo.fit.estimate import Setting, Shape, totals
 from ppo.model.actor_critic import ActorCritic, Reference
+from storage.program import Parser
 from storage.ranks import ALONE
 from storage.rollout import RolloutStorage
 
@@ -45,7 +45,7 @@ MALLOC = dict(MALLOC_ARENA_MAX="1", MALLOC_MMAP_THRESHOLD_="65536", MALLOC_TRIM_
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.memory", description=__doc__.splitlines()[0])
     parser.add_argument("row", nargs="?", type=json.loads, help="measure this row here, as JSON")
     row = parser.parse_args().row
     if row is not None:

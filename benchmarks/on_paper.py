@@ -8,7 +8,6 @@ of GPUs, all combinations of the flags that change memory and time, but not the 
 The quickest that fits is shown, where each flag must save 5 %. LoRA is tried only if none fits.
 """
 
-import argparse
 import re
 from dataclasses import replace
 from itertools import product
@@ -21,6 +20,7 @@ from arguments import get_args
 from ppo.fit.advice import fits, needs, setting_of
 from ppo.fit.estimate import Setting, Shape, loading, totals
 from ppo.fit.roofline import DEVICES, PHASES, room, seconds
+from storage.program import Parser
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
 # The published shapes of Qwen2.5: hidden, MLP, layers, heads, heads of keys, vocabulary, tied
@@ -45,7 +45,7 @@ LARGE_HEAD += ["GB to score and train", "scoring", "training"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.on_paper", description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"put them into docs/{PAGE.name}")
     if parser.parse_args().write:
         PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), tables()), encoding="utf-8")

@@ -8,11 +8,11 @@ of responses and times of environments are drawn from (repetition, slot, count),
 sides of a pair, and the prompts do not depend on the responses.
 """
 
-import argparse
 import math
 import random
 import statistics
 import time
+from argparse import Namespace
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +35,7 @@ from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
 from ppo.run.stop import Stop
+from storage.program import Parser
 from storage.ranks import ALONE
 from storage.rollout import RolloutStorage
 
@@ -69,7 +70,7 @@ RATIOS = [  # name, A, B, target
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.rollout", description=__doc__.splitlines()[0])
     shape = "random weights of this shape; default: the embedded model"
     parser.add_argument("--shape", choices=SHAPES, help=shape)
     parser.add_argument("--n-env", type=int, default=32, help="number of environments")
@@ -136,9 +137,7 @@ def print_table(what: str, rates: dict[tuple[Way, int], float]) -> None:
 def rollout(way: Way, n_env: int, engine, render, repetition: int) -> Stopwatch:
     """Collect n_env * e_len turns in this way; return the time it took."""
     envs = SlowEnvs(n_env, repetition, SECONDS if way.slow else 0.0, way.together)
-    settings = argparse.Namespace(
-        memory="window", memory_length=way.memory_length, history_thinking="keep"
-    )
+    settings = Namespace(memory="window", memory_length=way.memory_length, history_thinking="keep")
     memories = make_memories(settings, envs.resume(None))
     storage = RolloutStorage(way.e_len, n_env, 4096)
     lengths = Lengths(engine, way.tokens, way.together, repetition)

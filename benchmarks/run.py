@@ -7,7 +7,6 @@
 Times are compared in pairs of runs, so that a machine whose speed drifts does not decide a ratio.
 """
 
-import argparse
 import statistics
 from collections.abc import Callable
 from copy import copy
@@ -36,11 +35,12 @@ from ppo.model.actor_critic import make_models
 from ppo.model.reference import Reference
 from ppo.run.stop import Stop
 from storage.minibatch import MicroBatch
+from storage.program import Parser
 from storage.rollout import RolloutStorage, make_storage
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.run", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"{', '.join(BENCHMARKS)}; default: all")
     names = parser.parse_args().names or list(BENCHMARKS)
     if unknown := set(names) - set(BENCHMARKS):

@@ -9,7 +9,6 @@ others may have ended before. Each figure is the least of all rounds, because ot
 make it larger.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -18,13 +17,15 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from storage.program import Parser
+
 ROOT = Path(__file__).resolve().parents[1]
 FLAGS = """--env-name babyai-goto --model models/tiny --n-env 16 --e-len 8 --minibatch 64
     --w-epoch 0 --eval-interval 0 --save-interval 1000""".split()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.seeds", description=__doc__.splitlines()[0])
     parser.add_argument("--engine", default="vllm", help="engine of the runs")
     parser.add_argument("--updates", type=int, default=4, help="updates of a run, at least 3")
     parser.add_argument("--threads", help="OMP_NUM_THREADS; default: the program chooses")

@@ -7,7 +7,6 @@ descriptors and processes are read from /proc every 50 updates and compared with
 after update 60: by then every kind of work, with saving and evaluating, has been done twice.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.common import proc_bytes
+from storage.program import Parser
 
 EVERY, OFFSET = 50, 10  # evaluations, whose workers would be counted, are at multiples of 25
 COMMAND = """main.py --env-name toy --env-workers 2 --n-env 4 --e-len 2 --minibatch 8 --w-epoch 1
@@ -23,7 +23,7 @@ COMMAND = """main.py --env-name toy --env-workers 2 --n-env 4 --e-len 2 --miniba
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.soak", description=__doc__.splitlines()[0])
     parser.add_argument("--updates", type=int, default=500, help="number of updates to make")
     updates = parser.parse_args().updates
     with tempfile.TemporaryDirectory() as folder:

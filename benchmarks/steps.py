@@ -9,7 +9,6 @@ share of the work on the prompts. The engines take turns in random order within 
 machine whose speed drifts does not decide a ratio. Equal lengths are the best case of lock-step.
 """
 
-import argparse
 import os
 import random
 import statistics
@@ -24,12 +23,13 @@ from benchmarks.common import SHAPES, Stopwatch, make_vllm, save_model
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.pretrained import load_lm
+from storage.program import Parser
 
 PROMPT_LIMIT, PROMPT = 1024, 200  # tokens
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("benchmarks.steps", description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag("--shape", choices=SHAPES, help="random weights of this shape; default: embedded model")
     flag("--n-env", type=int, default=32, help="prompts that are answered at the same time")
