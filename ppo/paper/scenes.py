@@ -41,6 +41,7 @@ def _curve(axes, row: PaperRow, runs: list[Run]) -> None:
     axes.set_ylabel(row.measure)
     axes.set_xlabel("training turns", color=SOFT)
     axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.locator_params(axis="x", nbins=4)  # more of them would run into each other
     if row.measure == "success":
         axes.set_ylim(-0.02, 1.02)
     curves = [run.curve(f"rollout/{row.measure}") for run in runs]
