@@ -1,8 +1,8 @@
 """Prints a table of ratios: each line compares two ways of doing one thing.
 
     make bench                         all of them, a few minutes
-    python -m benchmarks.run gae       one of them: gae, estimators, merged, update, score, logps,
-    envs
+    python -m benchmarks.run gae       one of them: gae, estimators, merged, update, score, top,
+    logps, envs
 
 Times are compared in pairs of runs, so that a machine whose speed drifts does not decide a ratio.
 """
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import torch
 from minigrid.minigrid_env import MiniGridEnv
 
-from arguments import GROUPED, TINY, get_args
+from arguments import GROUPED, MODELS, TINY, get_args
 from benchmarks.common import GB, Stopwatch, medians, proc_bytes, run_python, seconds
 from envs import make_env
 from envs.pool.seeds import training_seeds
@@ -136,7 +136,8 @@ def bench_estimators() -> None:
 
 
 def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
-    """Return an agent and a scored batch of BabyAI turns of the embedded model. argv: more flags"""
+    """Return an agent and a scored batch of BabyAI turns of the embedded model, or what other flags
+    in argv ask for."""
     args = get_args(["--env-name", "babyai-goto", "--model", str(TINY), *argv])
     ranks = make_ranks(args)
     actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
@@ -246,6 +247,22 @@ def bench_score() -> None:
     compare(name, own, engine, pairs=5)
 
 
+def bench_top() -> None:
+    """Compare top layers that run whole with ours, whose MLPs run at the response tokens alone."""
+    crafter = ["--env-name", "crafter", "--model", str(MODELS / "tiny-crafter")]
+    for name, flags in (("BabyAI", []), ("Crafter", crafter)):
+        agent, rollouts = babyai_batch([*flags, "--lr", "0", "--critic-lr", "0"])
+        ours = partial(_score_and_update, agent, rollouts)
+        name = f"score and update {len(rollouts.rows)} {name} turns: top layers whole / ours"
+        compare(name, partial(_with_whole_layers, ours), ours, pairs=5)
+
+
+def _with_whole_layers(work: Callable[[], None]) -> None:
+    parts, decoder.PLAIN = decoder.PLAIN, set()
+    work()
+    decoder.PLAIN = parts
+
+
 # ---- log-prob memory ------------------------------------------------------------------------
 
 
@@ -315,6 +332,7 @@ BENCHMARKS = dict(
     merged=bench_merged,
     update=bench_update,
     score=bench_score,
+    top=bench_top,
     logps=bench_logps,
     envs=bench_envs,
 )

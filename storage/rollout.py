@@ -315,9 +315,7 @@ class RolloutStorage:
 
     def penalise_kl(self, kl) -> None:
         """Subtract beta times the KL estimate from each response token's reward (paper, 3.1)."""
-        if (
-            kl.coef > 0 and not kl.in_loss
-        ):  # with 0 there may be no reference, and its log-probs are unknown
+        if kl.coef > 0 and not kl.in_loss:  # with 0 there may be no reference: log pi_0 is unknown
             estimate = kl.estimate(self.logps, self.ref_logps)
             self.rewards -= kl.coef * torch.where(self.response_mask, estimate, 0.0)
 

@@ -199,11 +199,25 @@ def kept(shape: Shape, setting: Setting) -> int:
     return (FP32 + s) * normed + 10 * shape.hidden + s * (2 * attention + 4 * shape.intermediate)
 
 
+def decisions(setting: Setting) -> int:
+    """Response tokens of a micro-batch."""
+    share = 1 if setting.merged else setting.response_limit / setting.length
+    return ceil(setting.token_budget * share)
+
+
 def logits(shape: Shape, setting: Setting) -> int:
     """Entries of the largest block of logits: response tokens of a micro-batch times V."""
-    share = 1 if setting.merged else setting.response_limit / setting.length
-    tokens = ceil(setting.token_budget * share)
-    return min(tokens, max(1, LOGITS_PER_CHUNK // shape.vocab)) * shape.vocab
+    return min(decisions(setting), max(1, LOGITS_PER_CHUNK // shape.vocab)) * shape.vocab
+
+
+def spared(shape: Shape, setting: Setting) -> int:
+    """What the top layers of actor and critic keep less of a micro-batch: behind the attention
+    (a norm, two matrices and the MLP, as in `kept`) they see response tokens alone. The actor's is
+    a whole layer if the critic is a plain head on it."""
+    s, prompts = setting.itemsize, setting.token_budget - decisions(setting)
+    behind = (FP32 + s) * shape.hidden + 4 * shape.hidden + 4 * s * shape.intermediate
+    tops = 2 * (setting.critic_layers > 0) + setting.no_critic
+    return tops * prompts * behind
 
 
 def activations(shape: Shape, setting: Setting) -> int:
@@ -217,7 +231,8 @@ def activations(shape: Shape, setting: Setting) -> int:
     matrix = 0 if setting.lora_rank else FP32 * shape.vocab * shape.hidden
     log_probs = max(20 * e + matrix, 3 * matrix)
     if not setting.gradient_checkpointing:
-        return casts(shape, setting) + layers * layer + max(backward, log_probs)
+        held = layers * layer - spared(shape, setting)
+        return casts(shape, setting) + held + max(backward, log_probs)
     # layers keep their inputs until their turn; casts are gone after the forward pass (which ends
     # with three blocks of logits), but a layer that is computed again casts its matrices again
     copies = casts(shape, setting)

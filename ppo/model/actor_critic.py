@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ppo.distributed import shard
 from ppo.model import decoder
-from ppo.model.decoder import decisions_of, decode, embed, precision, token_logps
+from ppo.model.decoder import decide, decode, embed, precision, token_logps
 from ppo.model.lora import adapted, adapters_off, add_adapters, export_adapter, merged_weights
 from ppo.model.packing import use_packing
 from ppo.model.pretrained import load_lm
@@ -57,7 +57,8 @@ class ActorCritic(nn.Module):
         if not 0 <= critic_layers <= n_layers:
             problem = f"must be 0..{n_layers} for this model, got {critic_layers}"
             raise ValueError(f"--critic-layers {problem}")
-        self.lm, self.n_trunk = lm, n_layers - critic_layers
+        # Without a critic nothing but the actor follows the trunk: its top layer can be `decide`d.
+        self.lm, self.n_trunk = lm, n_layers - (critic_layers if critic else 1)
         # The actor's last hidden state says little about returns: a plain head on it explains next
         # to none of them, and a new random layer no more. A copy of the trained layers does better.
         self.head = None
@@ -100,16 +101,16 @@ class ActorCritic(nn.Module):
                 hidden, layout, response_mask, tokens = start
                 hidden = decode(layers[: self.n_trunk], hidden, layout, self.recompute)  # (B, L, D)
             if not critic_only:  # values need neither the actor's layers nor the softmax
-                decoded = decode(layers[self.n_trunk :], hidden, layout, self.recompute)
-                # The norm works position by position, so only the states that decide go through it.
-                decided = lm.model.norm(decisions_of(decoded, response_mask))  # (R, D)
+                top = layers[self.n_trunk :]
+                decided = decide(top, hidden, layout, response_mask, self.recompute)  # (R, D)
+                decided = lm.model.norm(decided)
                 logps, entropies = token_logps(lm, decided, tokens, temperature, entropy_grad)
                 if self.head is None:
                     return Scores(logps, entropies, None)
             # Detached, the value loss does not train the layers that the policy acts with.
             shared = hidden if self.value_grad_trunk else hidden.detach()
-            decoded = decode(self.branch, shared, layout, self.recompute)
-            features = self.branch_norm(decisions_of(decoded, response_mask))  # (R, D)
+            decided = decide(self.branch, shared, layout, response_mask, self.recompute)  # (R, D)
+            features = self.branch_norm(decided)
         # The head leaves autocast: bfloat16 would round values just above 1 to steps of 1/128.
         values = self.head(features.float()).squeeze(-1)
         return values if critic_only else Scores(logps, entropies, values)

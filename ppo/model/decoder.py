@@ -1,6 +1,6 @@
 """The forward pass of a Hugging Face decoder, in pieces that actor, critic and reference share.
 
-    ids --embed--> hidden --decode--> hidden --decisions_of--> (R, D) --token_logps--> (R,)
+    ids --embed--> hidden --decode--> hidden --decide--> (R, D) --token_logps--> (R,)
 
 Numbers per token are computed at the R response positions only and returned flat, in row-major
 order: prompt tokens are given to the policy, not chosen by it, so no loss needs them.
@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ppo.model.packing import pack
 
+PLAIN = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}  # parts of a layer
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time: 128 MiB in fp32
 
 
@@ -26,8 +27,7 @@ def response_logps(lm, ids, response_mask, temperature, dtype=torch.float32, tok
     """
     with precision(ids.device, dtype):
         hidden, layout, response_mask, tokens = embed(lm, ids, response_mask, dtype, tokens)
-        hidden = decode(lm.model.layers, hidden, layout)
-        decisions = lm.model.norm(decisions_of(hidden, response_mask))
+        decisions = lm.model.norm(decide(lm.model.layers, hidden, layout, response_mask))
         return token_logps(lm, decisions, tokens, temperature)[0]
 
 
@@ -55,6 +55,22 @@ def decode(layers, hidden: Tensor, layout: dict, recompute: bool = False) -> Ten
     for layer in layers:
         hidden = _recomputed(layer, recompute)(hidden, **layout)
     return hidden
+
+
+def decide(layers, hidden: Tensor, layout: dict, response_mask: Tensor, recompute: bool = False):
+    """Run the top decoder layers, (B, L, D) -> (R, D): the state before each response token."""
+    if not (layers and {name for name, _ in layers[-1].named_children()} == PLAIN):
+        return decisions_of(decode(layers, hidden, layout, recompute), response_mask)
+    hidden = decode(layers[:-1], hidden, layout, recompute)
+    return _recomputed(_top_layer, recompute)(layers[-1], hidden, layout, response_mask)
+
+
+def _top_layer(layer, hidden: Tensor, layout: dict, response_mask: Tensor) -> Tensor:
+    attended, _ = layer.self_attn(hidden_states=layer.input_layernorm(hidden), **layout)
+    # No layer attends to what this one makes of prompt tokens. So its MLP, most of its work, runs
+    # at the response positions alone.
+    decisions = decisions_of(hidden + attended, response_mask)
+    return decisions + layer.mlp(layer.post_attention_layernorm(decisions))
 
 
 def _recomputed(function, recompute: bool):
@@ -130,12 +146,13 @@ def check_decoder(lm) -> int:
         raise ValueError(f"cannot build a critic branch on {type(lm).__name__}: {known}")
     ids = torch.arange(8, device=lm.device).unsqueeze(0) % lm.config.vocab_size
     with torch.no_grad():
-        hidden, layout, *_ = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool))
-        logits = linear(body.norm(decode(body.layers, hidden, layout)), lm.lm_head.weight)
+        hidden, layout, mask, _ = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool))
+        decisions = body.norm(decide(body.layers, hidden, layout, mask))
+        logits = linear(decisions, lm.lm_head.weight)  # after each token but the last
         # Small logits would hide a soft cap. So the head's are made larger here, up to 100.
         factor = 100 / logits.abs().max()
         with lm.lm_head.register_forward_hook(lambda head, inputs, output: factor * output):
-            theirs = lm(ids, use_cache=False).logits
+            theirs = lm(ids, use_cache=False).logits[0, :-1]
     if not (factor * logits - theirs).abs().max() <= 1:  # nor where one of them is nan
         raise ValueError(f"{type(lm).__name__} does more than its layers and lm_head: {known}")
     return len(body.layers)

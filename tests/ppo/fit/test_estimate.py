@@ -141,16 +141,23 @@ def test_activations_by_hand(shape, monkeypatch):
     assert memory_estimate.kept(shape, replace(SETTING, itemsize=2)) == 160
     # turns of 4 + 2 tokens: of 12 tokens 4 are responses, 4 V = 40 entries
     assert memory_estimate.logits(shape, SETTING) == 40
+    # behind the attention: a norm 32, inputs of two matrices 16, and the MLP 96. The top layers of
+    # actor and critic keep these 144 of response tokens alone
+    assert memory_estimate.spared(shape, SETTING) == 2 * 8 * 144
+    # a plain head on the actor needs its whole top layer; without a critic the actor's is spared
+    head = replace(SETTING, critic_layers=0)
+    assert memory_estimate.spared(shape, head) == 0
+    assert memory_estimate.spared(shape, replace(head, no_critic=True)) == 8 * 144
     # four layers keep 12 x 248 = 2976 each. A layer's backward pass: 12 x 4 (3 F + 2 D) = 1248 and
     # a matrix of 4 D F = 96; the log-probs' 20 x 40 + 4 V D = 960 is less
-    assert memory_estimate.activations(shape, SETTING) == 4 * 2976 + 1344
+    assert memory_estimate.activations(shape, SETTING) == 4 * 2976 - 2304 + 1344
     # recomputing: four inputs of 12 x 16 = 192, and one layer again (in fp32 nothing is cast)
     again = replace(SETTING, gradient_checkpointing=True)
     assert memory_estimate.activations(shape, again) == 4 * 192 + 2976 + 1344
     # one turn of 1 + 6 tokens, 6 V = 60 entries: log-probs 20 x 60 + 160 = 1360 exceed the layer's
     # backward pass, 7 x 4 x 26 + 96 = 824
     turn = replace(SETTING, token_budget=7, prompt_limit=1, response_limit=6)
-    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 + 1360
+    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 1360
     # recomputing in bf16, the copies of all matrices (see below) and 12 x 60 at the end of the
     # forward pass are 1888; log-probs 1360; a layer 7 x 160 with 7 x 2 x 26 + 96 is 1580, and its
     # copies 2 x 136
@@ -160,7 +167,7 @@ def test_activations_by_hand(shape, monkeypatch):
     monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 20)
     assert memory_estimate.logits(shape, SETTING) == 20
     # the log-probs' 20 x 20 + 160 = 560, or 3 x 160, are now less than a layer's 824
-    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 + 824
+    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 824
 
 
 def test_autocast_keeps_bf16_copies_of_fp32_matrices(shape):
@@ -257,7 +264,7 @@ def test_the_peak_is_the_largest_moment(shape):
     always = 4 * 597 + 8 * 597 + 4 * 452 + 2 * 40 * (2 * 4 + 2)
     # two prompts of 4 tokens: keys and values, 12 numbers, and a layer, 8 + 12 + 18 numbers
     assert sums["generate"] == always + 2 * 4 * 4 * (12 + 38)
-    assert sums["backward"] == always + 4 * 597 + 4 * 2976 + 1344
+    assert sums["backward"] == always + 4 * 597 + 4 * 2976 - 2304 + 1344
     # the embedding, 40 numbers, is the largest parameter
     assert sums["step"] == always + 4 * 597 + 2 * 4 * 40
     assert max(sums, key=sums.get) == "backward" and needs(shape, SETTING) == (sums["backward"], 0)

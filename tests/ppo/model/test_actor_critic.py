@@ -125,6 +125,37 @@ def test_other_decoders_work(name, tie, std):
     assert_close(list(lm.parameters()), before, atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("critic_layers", [0, 1, 2])
+@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3"])
+def test_the_top_layers_mlp_at_the_response_alone_changes_nothing(name, critic_layers, monkeypatch):
+    ids, mask = batch((PROMPT, RESPONSE), (PROMPT * 3, RESPONSE * 2))
+    results, seen = [], []
+    for parts in (decoder.PLAIN, set()):  # of no layer: all of it runs at every token
+        monkeypatch.setattr(decoder, "PLAIN", parts)
+        lm = make_decoder(name, **SIZES, initializer_range=0.3)
+        actor_critic = ActorCritic(lm, critic_layers, temperature=1.0)
+        torch.nn.init.ones_(actor_critic.head.weight)
+        lm.model.layers[1].mlp.register_forward_hook(lambda mlp, x, y: seen.append(y.shape[:-1]))
+        scores = actor_critic(ids, mask)
+        (scores.logps + scores.values).square().sum().backward()
+        assert_close(Reference(lm, 1.0)(ids, mask), scores.logps)
+        gradients = [p.grad for p in actor_critic.parameters()]
+        results.append((scores.logps.detach(), scores.values.detach(), gradients))
+    assert_close(results[0], results[1], atol=1e-4, rtol=1e-4)
+    # the actor's, then the reference's: 3 + 6 response tokens, or two rows of 18 tokens. A plain
+    # head needs the actor's last states whole.
+    whole = [(2, 18)] * 2
+    assert seen == ([(2, 18), (9,)] if critic_layers == 0 else [(9,)] * 2) + whole
+
+
+def test_a_layer_with_other_parts_runs_whole():
+    ids, mask = batch((PROMPT, RESPONSE))
+    lm = make_decoder("Olmo2", **SIZES, pad_token_id=0)  # has a norm behind the MLP
+    assert check_decoder(lm) == 2
+    logps = lm(ids).logits[0, 3:6].log_softmax(-1)
+    assert_close(ActorCritic(lm, 1, temperature=1.0)(ids, mask).logps, logps[range(3), RESPONSE])
+
+
 # Granite's other multipliers are 1: but for what happens to the logits, these are plain decoders.
 MORE_THAN_A_HEAD = [
     ("Cohere", dict(logit_scale=0.0625)),
