@@ -93,7 +93,7 @@ EMBEDDED_FAMILIES = {
     "calculator": CALCULATOR,
     "crafter": dict(
         model=str(MODELS / "tiny-crafter"), n_env=32, minibatch=64, w_epoch=10, num_updates=120,
-        kl_coef=0.01, eval_interval=60, eval_episodes=64,
+        lr_schedule="linear", kl_coef=0.01, eval_interval=60, eval_episodes=64,
     ),
     "guess": dict(
         model=str(MODELS / "tiny-guess"), num_updates=60, minibatch=64, lr=1.5e-4, critic_lr=5e-4,
