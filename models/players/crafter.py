@@ -14,23 +14,26 @@ from envs.text_env import THINK_ACT
 
 # clumsy: share of the turns in which it walks on instead of using its hands
 # `noise` and `clumsy` spoil only what is learnt, not what is executed: so demonstrations get far.
-TASKS = {"crafter": dict(episodes=80, max_steps=300, stray=0.3, noise=0.1, clumsy=0.8)}
+TASKS = {"crafter": dict(episodes=240, max_steps=300, stray=0.3, noise=0.1, clumsy=0.8)}
 MISSING = "\n1. " + ACHIEVEMENTS[0]
 SYSTEM_BEFORE, _, AFTER = system_prompt(set()).partition(MISSING)
 SYSTEM_AFTER = "\n\n" + AFTER.partition("\n\n")[2]
 WAYS = ("north-west", "north-east", "south-west", "south-east", *OFFSETS)
 LONGEST_MEMORY = 1
-# As one token each, these passages make a prompt many times shorter.
+FARTHEST = 7  # steps to the corner of the view
+# As one token each, these passages make a prompt many times shorter. A thing is the same token in
+# the observation and in the thought, and so is where it is: else the clone copies half of it wrong.
 PASSAGES = [
     *(SYSTEM_BEFORE, SYSTEM_AFTER, f"\n\n{THINK_ACT}"),
     *("Current Observation:\nYour status:\n- health: ", "Observation:\n"),
-    *("THINK:", "\nACTION:", "\n\nYou have nothing in your inventory."),
+    *("THINK: ", "I face ", "I see no ", "I can", "\nACTION:"),
+    *("\n\nYou have nothing in your inventory.", "\n\nYour inventory:", "You see:", "\n- "),
+    *("\n\nYou face ", " at your front."),
     *(f"/9\n- {name}: " for name in STATS[1:]),
-    *("\n\nYour inventory:", "You see:", "\n\nYou face ", " at your front.", " steps to your"),
     *(f" {name}" for name in dict.fromkeys([*ACTIONS, *ACHIEVEMENTS])),
     *(f"{',' * (n > 1)}\n{n}." for n in range(1, len(ACHIEVEMENTS) + 1)),  # their list
-    *(f" {way}" for way in WAYS),
-    *(f"\n- {thing} " for thing in THINGS),
+    *(f" {n} steps to your {way}" for n in range(1, FARTHEST + 1) for way in WAYS),
+    *THINGS,
 ]
 OPPOSITE = dict(north="south", south="north", west="east", east="west")
 FREE = ("grass", "sand", "path")
