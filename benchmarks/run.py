@@ -111,8 +111,8 @@ def bench_estimators() -> None:
     share that its advantages take (target: below 1 %). Those without a critic have no values to
     compute; the times of scoring and of the update are added up."""
     flags = "--group-size 8 --turns-per-update 256 --max-episode-steps 32".split()
-    agent, rollouts = babyai_batch([*flags, "--w-epoch", "0"])
-    alone = babyai_batch([*flags, "--advantages", "rloo"])[0]
+    agent, rollouts = scored_batch([*flags, "--w-epoch", "0"])
+    alone = scored_batch([*flags, "--advantages", "rloo"])[0]
     lm, without = agent.actor_critic.lm, copy(rollouts)
     without.critic = False
     print(f"{len(rollouts.rows)} turns of {rollouts.n_env} whole episodes or more")
@@ -135,9 +135,9 @@ def bench_estimators() -> None:
 # ---- batches --------------------------------------------------------------------------------
 
 
-def babyai_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
-    """Return an agent and a scored batch of BabyAI turns of the embedded model, or what other flags
-    in argv ask for."""
+def scored_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
+    """Return an agent and a scored batch of turns: BabyAI's with the embedded model, unless argv
+    has other flags."""
     args = get_args(["--env-name", "babyai-goto", "--model", str(TINY), *argv])
     ranks = make_ranks(args)
     actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
@@ -163,7 +163,7 @@ def bench_merged() -> None:
     Where the window memory merges nothing, both sides do the same."""
     for memory in ("full", "window"):
         flags = f"--memory {memory} --n-env 8 --e-len 32 --prompt-limit 2048 --minibatch 128"
-        agent, merged = babyai_batch([*flags.split(), "--lr", "0", "--critic-lr", "0"])
+        agent, merged = scored_batch([*flags.split(), "--lr", "0", "--critic-lr", "0"])
         alone = copy(merged)
         for rollouts, merge in ((merged, "auto"), (alone, "off")):
             rollouts.merge = merge
@@ -222,7 +222,7 @@ def bench_update() -> None:
     Padding on the left is not masked, which changes the numbers of these updates but not their
     cost; the numbers are thrown away.
     """
-    agent, rollouts = babyai_batch(["--ppo-epoch", "1"])
+    agent, rollouts = scored_batch(["--ppo-epoch", "1"])
     name = f"update of {rollouts.e_len * rollouts.n_env} BabyAI turns"
     ours = partial(agent.update, rollouts)
     limits = PaddedStorage(rollouts, 1024, 512, size=10)  # the paper's, same token budget
@@ -235,7 +235,7 @@ def bench_update() -> None:
 
 def bench_score() -> None:
     """Show what --tis-cap saves: the actor's log-probs. Both sides score the reference."""
-    agent, rollouts = babyai_batch([])
+    agent, rollouts = scored_batch([])
     trusting = copy(rollouts)
     trusting.trusted = True
     reference, minibatches = Reference(agent.actor_critic.lm, 1.0), [rollouts.rows]
@@ -251,16 +251,16 @@ def bench_top() -> None:
     """Compare top layers that run whole with ours, whose MLPs run at the response tokens alone."""
     crafter = ["--env-name", "crafter", "--model", str(MODELS / "tiny-crafter")]
     for name, flags in (("BabyAI", []), ("Crafter", crafter)):
-        agent, rollouts = babyai_batch([*flags, "--lr", "0", "--critic-lr", "0"])
+        agent, rollouts = scored_batch([*flags, "--lr", "0", "--critic-lr", "0"])
         ours = partial(_score_and_update, agent, rollouts)
         name = f"score and update {len(rollouts.rows)} {name} turns: top layers whole / ours"
         compare(name, partial(_with_whole_layers, ours), ours, pairs=5)
 
 
 def _with_whole_layers(work: Callable[[], None]) -> None:
-    parts, decoder.PLAIN = decoder.PLAIN, set()
+    parts, decoder.PARTS = decoder.PARTS, set()
     work()
-    decoder.PLAIN = parts
+    decoder.PARTS = parts
 
 
 # ---- log-prob memory ------------------------------------------------------------------------

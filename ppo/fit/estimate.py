@@ -14,7 +14,7 @@ from textwrap import shorten
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ppo.model.decoder import LOGITS_PER_CHUNK
+from ppo.model.decoder import LOGITS_PER_CHUNK, is_plain
 
 MOMENTS = ("generate", "score", "backward", "step")
 FP32 = 4  # bytes
@@ -35,6 +35,7 @@ class Shape:
         self.vocab = lm.config.vocab_size  # V
         self.layer = sum(p.numel() for p in layer.parameters())
         self.model = sum(p.numel() for p in lm.parameters())  # a tied lm_head counts once
+        self.plain = is_plain(layer)  # so that a top layer runs in part at response tokens alone
         self.qk_norm = hasattr(layer.self_attn, "q_norm")  # normalised queries and keys (Qwen3)
 
 
@@ -211,13 +212,13 @@ def logits(shape: Shape, setting: Setting) -> int:
 
 
 def spared(shape: Shape, setting: Setting) -> int:
-    """What the top layers of actor and critic keep less of a micro-batch: behind the attention
-    (a norm, two matrices and the MLP, as in `kept`) they see response tokens alone. The actor's is
-    a whole layer if the critic is a plain head on it."""
+    """Bytes of a micro-batch that the top layers of actor and critic need not keep: behind the
+    attention (a norm, inputs of two matrices and the MLP, as in `kept`) they see response tokens
+    alone. With a plain head as critic the trunk is the whole model, and runs whole."""
     s, prompts = setting.itemsize, setting.token_budget - decisions(setting)
     behind = (FP32 + s) * shape.hidden + 4 * shape.hidden + 4 * s * shape.intermediate
     tops = 2 * (setting.critic_layers > 0) + setting.no_critic
-    return tops * prompts * behind
+    return shape.plain * tops * prompts * behind
 
 
 def activations(shape: Shape, setting: Setting) -> int:

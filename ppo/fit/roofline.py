@@ -108,8 +108,9 @@ def cached(shape: Shape, setting: Setting) -> int:
 
 
 def scoring(shape: Shape, setting: Setting, device: Device) -> Parts:
-    """A forward pass of actor and critic over all turns and one of the reference. With --tis-cap
-    the actor stops where the critic's layers begin. A reference on the host comes over once."""
+    """A forward pass of actor and critic over all turns and one of the reference, top layers
+    counted whole. With --tis-cap the actor stops where the critic's layers begin. A reference on
+    the host comes over once."""
     L, k, layer = shape.n_layers, setting.critic_layers, layer_flops(shape, setting.length)
     values = L * layer * (not setting.no_critic)
     actor = values if setting.tis_cap else (L + k) * layer + head_flops(shape, setting)

@@ -57,7 +57,7 @@ class ActorCritic(nn.Module):
         if not 0 <= critic_layers <= n_layers:
             problem = f"must be 0..{n_layers} for this model, got {critic_layers}"
             raise ValueError(f"--critic-layers {problem}")
-        # Without a critic nothing but the actor follows the trunk: its top layer can be `decide`d.
+        # Without a critic the top layer is not the trunk's, so it can run at the responses alone.
         self.lm, self.n_trunk = lm, n_layers - (critic_layers if critic else 1)
         # The actor's last hidden state says little about returns: a plain head on it explains next
         # to none of them, and a new random layer no more. A copy of the trained layers does better.

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ppo.model.packing import pack
 
-PLAIN = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}  # parts of a layer
+PARTS = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}  # of a plain layer
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time: 128 MiB in fp32
 
 
@@ -59,18 +59,23 @@ def decode(layers, hidden: Tensor, layout: dict, recompute: bool = False) -> Ten
 
 def decide(layers, hidden: Tensor, layout: dict, response_mask: Tensor, recompute: bool = False):
     """Run the top decoder layers, (B, L, D) -> (R, D): the state before each response token."""
-    if not (layers and {name for name, _ in layers[-1].named_children()} == PLAIN):
+    if not (layers and is_plain(layers[-1])):
         return decisions_of(decode(layers, hidden, layout, recompute), response_mask)
     hidden = decode(layers[:-1], hidden, layout, recompute)
     return _recomputed(_top_layer, recompute)(layers[-1], hidden, layout, response_mask)
+
+
+def is_plain(layer) -> bool:
+    """Whether `_top_layer` computes a layer: by its parts. `check_decoder` compares the results."""
+    return {name for name, _ in layer.named_children()} == PARTS
 
 
 def _top_layer(layer, hidden: Tensor, layout: dict, response_mask: Tensor) -> Tensor:
     attended, _ = layer.self_attn(hidden_states=layer.input_layernorm(hidden), **layout)
     # No layer attends to what this one makes of prompt tokens. So its MLP, most of its work, runs
     # at the response positions alone.
-    decisions = decisions_of(hidden + attended, response_mask)
-    return decisions + layer.mlp(layer.post_attention_layernorm(decisions))
+    decisions = decisions_of(hidden + attended, response_mask)[None]  # (1, R, D), as experts want
+    return (decisions + layer.mlp(layer.post_attention_layernorm(decisions)))[0]
 
 
 def _recomputed(function, recompute: bool):

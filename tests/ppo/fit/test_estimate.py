@@ -144,7 +144,7 @@ def test_activations_by_hand(shape, monkeypatch):
     # behind the attention: a norm 32, inputs of two matrices 16, and the MLP 96. The top layers of
     # actor and critic keep these 144 of response tokens alone
     assert memory_estimate.spared(shape, SETTING) == 2 * 8 * 144
-    # a plain head on the actor needs its whole top layer; without a critic the actor's is spared
+    # with a plain head all layers are trunk and run whole; without a critic the actor's is spared
     head = replace(SETTING, critic_layers=0)
     assert memory_estimate.spared(shape, head) == 0
     assert memory_estimate.spared(shape, replace(head, no_critic=True)) == 8 * 144

@@ -125,27 +125,48 @@ def test_other_decoders_work(name, tie, std):
     assert_close(list(lm.parameters()), before, atol=0, rtol=0)
 
 
-@pytest.mark.parametrize("critic_layers", [0, 1, 2])
+@pytest.mark.parametrize("critic_layers", [None, 0, 1, 2])
 @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3"])
 def test_the_top_layers_mlp_at_the_response_alone_changes_nothing(name, critic_layers, monkeypatch):
+    critic = critic_layers is not None
     ids, mask = batch((PROMPT, RESPONSE), (PROMPT * 3, RESPONSE * 2))
     results, seen = [], []
-    for parts in (decoder.PLAIN, set()):  # of no layer: all of it runs at every token
-        monkeypatch.setattr(decoder, "PLAIN", parts)
+    for parts in (decoder.PARTS, set()):  # of no layer: all of it runs at every token
+        monkeypatch.setattr(decoder, "PARTS", parts)
         lm = make_decoder(name, **SIZES, initializer_range=0.3)
-        actor_critic = ActorCritic(lm, critic_layers, temperature=1.0)
-        torch.nn.init.ones_(actor_critic.head.weight)
+        actor_critic = ActorCritic(lm, critic_layers or 0, temperature=1.0, critic=critic)
+        if critic:
+            torch.nn.init.ones_(actor_critic.head.weight)
         lm.model.layers[1].mlp.register_forward_hook(lambda mlp, x, y: seen.append(y.shape[:-1]))
         scores = actor_critic(ids, mask)
-        (scores.logps + scores.values).square().sum().backward()
+        values = scores.values if critic else torch.zeros(9)
+        (scores.logps + values).square().sum().backward()
         assert_close(Reference(lm, 1.0)(ids, mask), scores.logps)
         gradients = [p.grad for p in actor_critic.parameters()]
-        results.append((scores.logps.detach(), scores.values.detach(), gradients))
+        results.append((scores.logps.detach(), values.detach(), gradients))
     assert_close(results[0], results[1], atol=1e-4, rtol=1e-4)
-    # the actor's, then the reference's: 3 + 6 response tokens, or two rows of 18 tokens. A plain
-    # head needs the actor's last states whole.
+    # the actor's, then the reference's: 3 + 6 response tokens, or two rows of 18 tokens. With a
+    # plain head as critic the actor's layers are all trunk.
     whole = [(2, 18)] * 2
-    assert seen == ([(2, 18), (9,)] if critic_layers == 0 else [(9,)] * 2) + whole
+    assert seen == ([(2, 18), (1, 9)] if critic_layers == 0 else [(1, 9)] * 2) + whole
+
+
+def test_turns_without_a_response_give_gradients_of_zero():
+    """A rank that has run out of turns takes part with such a dummy."""
+    actor_critic = ActorCritic(make_lm(), 1, temperature=1.0)
+    scores = actor_critic(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.bool))
+    (scores.logps.sum() + scores.values.sum()).backward()
+    trained = [*actor_critic.lm.model.layers[1].parameters(), *actor_critic.branch.parameters()]
+    assert all(p.grad is not None and not p.grad.any() for p in trained)
+
+
+def test_a_mixture_of_experts_works_too():
+    ids, mask = batch((PROMPT, RESPONSE))
+    experts = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+    lm = make_decoder("Qwen3Moe", **SIZES, **experts)
+    assert check_decoder(lm) == 2
+    logps = lm(ids).logits[0, 3:6].log_softmax(-1)
+    assert_close(ActorCritic(lm, 1, temperature=1.0)(ids, mask).logps, logps[range(3), RESPONSE])
 
 
 def test_a_layer_with_other_parts_runs_whole():
