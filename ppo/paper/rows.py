@@ -43,9 +43,6 @@ SCALES = {
             "babyai": {"num_updates": 40},
             # with less KL, thoughts drift from what is seen
             "baba": LONGER | {"kl_coef": 0.01, "num_updates": 40},
-            # without an entropy bonus it hardly tries to walk around the blocks in its way
-            "baba-two_room-goto_win-distr_obj_rule": LONGER
-            | {"kl_coef": 0.01, "num_updates": 40, "entropy_coef": 0.02},
             "crafter": {"num_updates": 120},
             "babyai-pick-up-seq-go-to": LONGER | {"memory_length": 4, "num_updates": 80},
             "babyai-putnext": LONGER | {"memory_length": 4, "num_updates": 80},
