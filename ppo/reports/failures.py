@@ -6,7 +6,8 @@
 A state is how the episode ended, its task, and what was seen before the last turn. So that states
 of different levels are alike, the things that a task names become [1], [2], ... there, as in "pick
 up the [1], then go to the [2]", and a line is cut at its first number. Of the lines with numbers,
-which tell what lies where, only those about such a thing count, if the task names one.
+which tell what lies where, only those about such a thing count, if the task names one. Where
+prompts name no task, as in BabaIsAI, the lines without numbers name the things: "[1] is win".
 """
 
 import argparse
@@ -105,7 +106,8 @@ def tasks_of(episodes: list[LoggedEpisode]) -> list[tuple[str, list[str]]]:
     """The task of each episode with [1], [2], ... for the things that it names, and these things.
 
     The log holds whole prompts. The task is what differs between the first prompts of episodes,
-    their observations left out. An episode whose first turn is not logged has none.
+    their observations left out. An episode whose first turn is not logged has none. If no episode
+    has one, the things are what differs between the lines without numbers of last observations.
     """
     firsts = [episode.turns[0] for episode in episodes]
     known = [turn["step"] == 1 for turn in firsts]
@@ -118,7 +120,16 @@ def tasks_of(episodes: list[LoggedEpisode]) -> list[tuple[str, list[str]]]:
     tasks = [some[begin : len(some) - end] for some in words]
     if max(map(len, tasks), default=0) > LONGEST:
         tasks = [[] for _ in tasks]
-    return [_marked(task, variable) for task, variable in zip(tasks, varying(tasks), strict=True)]
+    if any(tasks):
+        return marked(tasks)
+    ends = [WORD.findall("\n".join(_plain_lines(episode))) for episode in episodes]
+    return [("", things) for _, things in marked(ends)]
+
+
+def _plain_lines(episode: LoggedEpisode) -> list[str]:
+    """The lines of the last observation that have no number."""
+    lines = episode.turns[-1].get("observation", "").splitlines()
+    return [line for line in lines if not re.search(r"\d", line)]
 
 
 def _without_observation(turn: dict) -> str:
@@ -137,6 +148,11 @@ def varying(lines: list[list[str]]) -> list[list[bool]]:
         for k, word in enumerate(line):
             variants[kind(line), k].add(word)
     return [[len(variants[kind(line), k]) > 2 for k in range(len(line))] for line in lines]
+
+
+def marked(lines: list[list[str]]) -> list[tuple[str, list[str]]]:
+    """`_marked` of each line, with the words that vary between them."""
+    return [_marked(line, variable) for line, variable in zip(lines, varying(lines), strict=True)]
 
 
 def _marked(task: list[str], variable: list[bool]) -> tuple[str, list[str]]:

@@ -82,6 +82,21 @@ def test_without_a_task_all_lines_count():
     )  # fmt: skip
 
 
+def test_without_a_task_the_lines_without_numbers_name_the_things():
+    # the door is hidden, ball and key are in sight; the wall's and the other thing's lines are left
+    seen = [
+        "door is win\nkey 2 steps up\nwall 1 step down",
+        "ball is win\nball 2 steps up\nwall 4 steps down",
+        "key is win\nball 3 steps down\nkey 1 step up",
+    ]
+    log = [turn(0, n, 1, text, truncated=True) for n, text in enumerate(seen)]
+    groups = group_failures(dialogue.episodes_of(log))
+    assert {state[1:]: [e.number for e in found] for state, found in groups.items()} == {
+        ("", ("[1] is win",)): [0],
+        ("", ("[1] is win", "[1] ...")): [1, 2],
+    }
+
+
 def test_words_that_vary():
     # of three words, the second has three variants and the third two; lines of two words are apart
     lines = ["the red key", "the blue ball", "the grey key", "a key"]
