@@ -121,9 +121,9 @@ def tasks_of(episodes: list[LoggedEpisode]) -> list[tuple[str, list[str]]]:
     if max(map(len, tasks), default=0) > LONGEST:
         tasks = [[] for _ in tasks]
     if any(tasks):
-        return marked(tasks)
+        return mark_all(tasks)
     ends = [WORD.findall("\n".join(_plain_lines(episode))) for episode in episodes]
-    return [("", things) for _, things in marked(ends)]
+    return [("", things) for _, things in mark_all(ends)]
 
 
 def _plain_lines(episode: LoggedEpisode) -> list[str]:
@@ -150,12 +150,12 @@ def varying(lines: list[list[str]]) -> list[list[bool]]:
     return [[len(variants[kind(line), k]) > 2 for k in range(len(line))] for line in lines]
 
 
-def marked(lines: list[list[str]]) -> list[tuple[str, list[str]]]:
-    """`_marked` of each line, with the words that vary between them."""
-    return [_marked(line, variable) for line, variable in zip(lines, varying(lines), strict=True)]
+def mark_all(lines: list[list[str]]) -> list[tuple[str, list[str]]]:
+    """`_mark` each line at the words that vary between them."""
+    return [_mark(line, variable) for line, variable in zip(lines, varying(lines), strict=True)]
 
 
-def _marked(task: list[str], variable: list[bool]) -> tuple[str, list[str]]:
+def _mark(task: list[str], variable: list[bool]) -> tuple[str, list[str]]:
     """Put marks in the place of the words that vary. Returns the text and what was replaced."""
     text, things, before = [], [], False
     for word, varies in zip(task, variable, strict=True):
