@@ -3,7 +3,7 @@
     python -m models.make --out models/tiny
     python -m models.make --family babyai-memory --out models/tiny-memory
     python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai
-    python -m models.make --family babaisai-memory --steps 3000 --out models/tiny-babaisai-memory
+    python -m models.make --family babaisai-memory --steps 4000 --out models/tiny-babaisai-memory
     python -m models.make --family crafter --steps 4000 --out models/tiny-crafter
     python -m models.make --family calculator --layers 3 --steps 2500 --out models/tiny-calculator
     python -m models.make --family guess --steps 2000 --out models/tiny-guess

@@ -5,7 +5,8 @@ that is. Its actions are often wrong. It waits in front of what wins, it walks s
 where a rule has to be changed first, and now and then it acts at random.
 
 It may remember the observations that a prompt shows (see `babaisai_memory`). Then it waits in front
-of some things only until it has seen the same for some turns.
+of some things only until it has seen the same for some turns, and now and then a prompt shows that
+it thought something wrong in an earlier turn.
 """
 
 import copy
@@ -18,8 +19,9 @@ from envs.baba_game import NOUNS, PROPERTIES, Level
 from envs.babaisai import SYSTEM, BabaIsAI
 from models.players.repeats import again, unchanged
 
-# shy: share of the turns in front of what wins in which it waits
+# shy: share of the arrivals in front of what wins at which it waits; then it goes on waiting
 # straight: share of the turns in which it ignores that a rule has to be changed first
+# slip: share of the turns of which later prompts show a wrong thought
 # learns: thing -> for how many turns in which it saw the same it waits in front of it, and no more
 # The tasks are the plain room and the paper's four (Table 3).
 TASKS = {
@@ -52,8 +54,10 @@ NODES = 5_000  # states after which a search gives up; that is about a second
 class Player:
     memory_length = 0  # turns that its prompts show; without `learns` it remembers none of them
 
-    def __init__(self, task: str, rng, *, noise=0.0, shy=0.0, straight=0.0, stray=0.0, learns=None):
-        self.rng, self.patience = rng, learns or {}
+    def __init__(
+        self, task, rng, *, noise=0.0, shy=0.0, straight=0.0, stray=0.0, slip=0.0, learns=None
+    ):
+        self.rng, self.patience, self.slip = rng, learns or {}, slip
         self.noise, self.shy, self.straight, self.stray = noise, shy, straight, stray
         self.env = BabaIsAI(task)
 
@@ -68,6 +72,7 @@ class Player:
         cell = target(self.env.level, self.plan)
         in_vain = unchanged(text, self.seen)
         said = thought(self.env.level, cell) + again(in_vain)
+        shown = self.mistaken(cell) + again(in_vain) if self.slips() else said
         chosen = self.fail(self.plan, cell, in_vain)
         executed = self.any_action() if self.rng.random() < self.stray else chosen
         if executed == self.plan[0]:
@@ -75,7 +80,15 @@ class Player:
         elif step(self.env.level, executed)[0].tops != self.env.level.tops:
             self.plan = []
         self.seen.append(text)
-        return tuple(f"THINK: {said}\nACTION: {action}" for action in (chosen, executed))
+        return f"THINK: {said}\nACTION: {chosen}", f"THINK: {shown}\nACTION: {executed}"
+
+    def slips(self) -> bool:
+        return self.slip > 0 and self.rng.random() < self.slip
+
+    def mistaken(self, cell: int) -> str:
+        """Return the thought with the place of anything that is listed."""
+        places = listed(self.env.level)
+        return thought(self.env.level, cell, places[self.rng.integers(len(places))])
 
     def fail(self, plan: list[str], cell: int, in_vain: int) -> str:
         """Return the action to learn: the plan's first, or a failing.
@@ -86,8 +99,10 @@ class Player:
             return self.any_action()
         thing = self.env.level.tops[cell]
         if len(plan) == 1:
-            shy = in_vain < self.patience.get(thing.noun, math.inf)
-            return "idle" if shy and self.rng.random() < self.shy else plan[0]
+            if not self.shy or in_vain >= self.patience.get(thing.noun, math.inf):
+                return plan[0]
+            arrives = self.seen and not in_vain
+            return plan[0] if self.rng.random() >= self.shy and arrives else "idle"
         straight = thing.word and self.rng.random() < self.straight
         return straight_on(self.env.level) if straight else plan[0]
 
@@ -165,10 +180,20 @@ def in_front(level: Level, action: str) -> int:
     return level.you + by[action]
 
 
-def thought(level: Level, cell: int) -> str:
-    """Say what is to be reached or pushed, in words of the observation."""
-    listed = [place for place, thing in enumerate(level.tops) if thing.label]
-    if cell not in listed:  # it is covered
+def listed(level: Level) -> list[int]:
+    """Return the cells of the lines of the observation's map, in their order."""
+    return [cell for cell, thing in enumerate(level.tops) if thing.label]
+
+
+def thought(level: Level, cell: int, place: int | None = None) -> str:
+    """Say what is to be reached or pushed, in words of the observation.
+
+    place: the cell where it thinks that the thing is; cell unless given
+    """
+    thing, place = level.tops[cell], cell if place is None else place
+    if not thing.label:  # it is covered
         return "I search."
-    line = level.text().split("\n")[-len(listed) :][listed.index(cell)]
-    return f"{'push' if level.tops[cell].word else 'go to'} {line}."
+    places = listed(level)
+    line = level.text().split("\n")[-len(places) :][places.index(place)]
+    line = line.replace(level.tops[place].label, thing.label)
+    return f"{'push' if thing.word else 'go to'} {line}."

@@ -77,6 +77,34 @@ def test_a_shy_baba_player_waits_in_front_of_what_wins():
     assert sum("ACTION: idle" in learnt for _, learnt, _, _ in turns) > 180
 
 
+def test_a_baba_player_waits_at_most_arrivals_and_once_it_waits_goes_on():
+    """About half of the arrivals win. In one of nine levels it starts there, and waits too."""
+    learns = dict.fromkeys(("ball", "key", "door"), 3)
+    player = make("babaisai-memory", "goto_win", shy=0.5, learns=learns)
+    player.memory_length = 1  # fewer turns than it waits for
+    turns = play(player, 100)
+    assert 30 < sum(info["success"] for *_, info in turns) < 60
+    waiting = [learnt for _, learnt, _, _ in turns if "I saw this once before." in learnt]
+    assert waiting and all("ACTION: idle" in learnt for learnt in waiting)
+
+
+def test_a_baba_players_slips_are_in_later_prompts_and_never_learnt():
+    task = "two_room-goto_win"
+    turns = play(make("babaisai-memory", task, shy=1.0, slip=0.4, learns={"ball": 1}), 3)
+    assert len(turns) > 200
+    wrong = 0
+    for text, learnt, shown, _ in turns:
+        right, said = (words.split("\n")[0].split(" I saw")[0] for words in (learnt, shown))
+        pattern = r"THINK: go to (\w+) (.*)\."
+        (noun, place), (said_noun, said_place) = (
+            re.fullmatch(pattern, words).groups() for words in (right, said)
+        )
+        assert f"\n{noun} {place}\n" in f"{text}\n" and said_noun == noun
+        assert f" {said_place}\n" in f"{text}\n"  # where something is
+        wrong += said_place != place
+    assert 0.3 < wrong / len(turns) < 0.45
+
+
 @pytest.mark.parametrize(("length", "waited"), [(2, None), (3, 3), (4, 3)])
 def test_a_shy_baba_player_waits_until_it_has_seen_the_same_often_enough(length, waited):
     """With a memory of fewer turns than it waits for, it waits for ever."""
@@ -210,6 +238,7 @@ CASES = [(family, task) for family in BABA for task in babaisai.TASKS] + [
 def test_every_response_is_valid_and_says_what_is_executed(family, task):
     given = {name: n for name, n in importlib.import_module(PLAYERS[family]).TASKS[task].items()}
     del given["episodes"]
+    given.pop("slip", None)
     turns = play(make(family, task, **given), 1)
     assert all(info["valid"] for *_, info in turns)
     assert all(said.endswith(f"ACTION: {info['action']}") for *_, said, info in turns)
