@@ -131,10 +131,10 @@ def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) 
             print(f"step {step + 1}/{steps}: loss per token {total:.4f}", flush=True)
 
 
-def play_tasks(family: str, seed: int) -> list:
-    """Return the demonstrations of all tasks of a family."""
-    players, turns = importlib.import_module(PLAYERS[family]), []
-    for task, given in players.TASKS.items():
+def play_tasks(players, tasks: dict, seed: int) -> list:
+    """Return the demonstrations of all tasks. players: a player's module"""
+    turns = []
+    for task, given in tasks.items():
         given = dict(given)
         episodes = given.pop("episodes")
         player = players.Player(task, np.random.default_rng(seed), **given)
@@ -148,22 +148,27 @@ def play_tasks(family: str, seed: int) -> list:
 def make_model(args) -> None:
     """Play, clone, and save the model. args: of `models.make`"""
     torch.manual_seed(args.seed)
-    turns = play_tasks(args.family, args.seed + 1)
-    texts = [m["content"] for messages, _ in turns for m in messages] + [r for _, r in turns]
-    passages = TURNS + importlib.import_module(PLAYERS[args.family]).PASSAGES
-    tokenizer = train_tokenizer(texts, passages, args.vocab_size)
+    players = importlib.import_module(PLAYERS[args.family])
+    lessons = [
+        play_tasks(players, tasks, args.seed + 1)
+        for tasks in getattr(players, "LESSONS", [players.TASKS])
+    ]
+    texts = [m["content"] for messages, _ in lessons[0] for m in messages]
+    texts += [response for _, response in lessons[0]]
+    tokenizer = train_tokenizer(texts, TURNS + players.PASSAGES, args.vocab_size)
     lm = build(tokenizer, args.hidden, args.layers)
     tokenizer.save_pretrained(args.out)
     lm.config.save_pretrained(args.out)
     tokenizer = AutoTokenizer.from_pretrained(args.out)  # may differ, and is what users will get
     render = Renderer(tokenizer, 4096)
-    prompts = [render(messages).ids for messages, _ in turns]
-    responses = [
-        tokenizer(r, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]
-        for _, r in turns
-    ]
-    print(f"vocabulary {len(tokenizer)}, prompt {np.mean([len(p) for p in prompts]):.0f} tokens, "
-          f"response {np.mean([len(r) for r in responses]):.0f}")  # fmt: skip
-    clone(lm, prompts, responses, args.steps, args.batch, args.lr, args.seed)
+    for turns in lessons:
+        prompts = [render(messages).ids for messages, _ in turns]
+        responses = [
+            tokenizer(r, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]
+            for _, r in turns
+        ]
+        print(f"vocabulary {len(tokenizer)}, prompt {np.mean([len(p) for p in prompts]):.0f} "
+              f"tokens, response {np.mean([len(r) for r in responses]):.0f}")  # fmt: skip
+        clone(lm, prompts, responses, args.steps, args.batch, args.lr, args.seed)
     lm.to(torch.bfloat16).save_pretrained(args.out)
     print(f"{sum(p.numel() for p in lm.parameters()) / 1e6:.3f} M parameters in {args.out}")

@@ -5,8 +5,8 @@ that is. Its actions are often wrong. It waits in front of what wins, it walks s
 where a rule has to be changed first, and now and then it acts at random.
 
 It may remember the observations that a prompt shows (see `babaisai_memory`). Then it waits in front
-of some things only until it has seen the same for some turns, and now and then a prompt shows that
-it thought something wrong in an earlier turn.
+of some things only until it has seen the same for some turns, and prompts may show that it thought
+something wrong in earlier turns.
 """
 
 import copy

@@ -4,8 +4,9 @@ While it waits in front of what wins it sees the same in each turn. It says so, 
 as it has seen the same often enough, if it remembers so many turns: with balls soon, with doors
 late. So the clone is the better the more turns its prompt shows, already before it is trained.
 
-Now and then the prompt shows a wrong thought of an earlier turn. If all of them were right, a clone
-would repeat its last thought where nothing has changed, and once wrong it would stay so.
+In a second lesson most thoughts of earlier turns that its prompts show are wrong, and it is right
+again. After the first alone a clone follows its last thought, and once wrong it stays so. With the
+second alone it learns late to read the observation.
 """
 
 from envs.baba_game import NOUNS
@@ -24,11 +25,12 @@ EPISODES = {
     "two_room-maybe_break_stop-goto_win": 480,
 }
 TASKS = {
-    task: given | dict(episodes=EPISODES[task], shy=0.95, slip=0.3, learns=LEARNS)
+    task: given | dict(episodes=EPISODES[task], shy=0.95, learns=LEARNS)
     for task, given in babaisai.TASKS.items()
 }
 # Of five seeds that began with a clone of the rarer break (0.9), PPO never found it with one.
 TASKS["two_room-maybe_break_stop-goto_win"]["straight"] = 0.8
+LESSONS = [TASKS, {task: given | {"slip": 0.8} for task, given in TASKS.items()}]
 LONGEST_MEMORY = 4
 FARTHEST = 12  # steps across a map
 # With whole distances as tokens, a prompt is half as long. A thing is the same token everywhere, at

@@ -1,5 +1,8 @@
 """The embedded model: it loads with plain transformers, and its tokenizer knows our prompts."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from minigrid.core.constants import COLOR_NAMES
@@ -10,7 +13,9 @@ from envs.babyai import BabyAI
 from envs.text_env import Observation
 from memory.chat import Renderer
 from memory.window import WindowMemory
+from models import make
 from models.clone import demonstrations
+from models.players import PLAYERS, babaisai
 from models.players.babyai import Player, thought, wanted_things
 
 
@@ -126,3 +131,25 @@ def test_noise_is_the_share_of_random_actions():
     turns = play("goto", 10, noise=1.0)
     share = sum(r.endswith("ACTION: drop") for _, r in turns) / len(turns)
     assert abs(share - 1 / 6) < 5 * (5 / 36 / len(turns)) ** 0.5
+
+
+def test_the_lessons_are_cloned_one_after_the_other(monkeypatch, tmp_path, capsys):
+    easy = {"goto_win": dict(episodes=3, noise=0.5)}
+    hard = {"goto_win": dict(episodes=4, noise=0.5, shy=1.0)}  # waits, so its episodes are longer
+    module = SimpleNamespace(
+        TASKS=easy,
+        LESSONS=[easy, hard],
+        LONGEST_MEMORY=1,
+        PASSAGES=babaisai.FIXED,
+        Player=babaisai.Player,
+    )
+    monkeypatch.setitem(sys.modules, "two_lessons", module)
+    monkeypatch.setitem(PLAYERS, "babaisai", "two_lessons")
+    out = tmp_path / "model"
+    make.main(["--family", "babaisai", "--steps", "50", "--batch", "4", "--out", str(out)])
+    printed = capsys.readouterr().out
+    turns = [int(line.split()[1]) for line in printed.splitlines() if "turns in" in line]
+    assert len(turns) == 2 and turns[1] > turns[0]
+    losses = [float(line.split()[-1]) for line in printed.splitlines() if "step 50/50" in line]
+    assert len(losses) == 2 and losses[1] < losses[0]  # it goes on from the first lesson
+    assert AutoModelForCausalLM.from_pretrained(out).config.vocab_size > 0
