@@ -146,7 +146,10 @@ def play_tasks(players, tasks: dict, seed: int) -> list:
 
 
 def make_model(args) -> None:
-    """Play, clone, and save the model. args: of `models.make`"""
+    """Play, clone, and save the model. args: of `models.make`
+
+    A second lesson has a third of the steps, at half of the rate.
+    """
     torch.manual_seed(args.seed)
     players = importlib.import_module(PLAYERS[args.family])
     lessons = [
@@ -161,7 +164,8 @@ def make_model(args) -> None:
     lm.config.save_pretrained(args.out)
     tokenizer = AutoTokenizer.from_pretrained(args.out)  # may differ, and is what users will get
     render = Renderer(tokenizer, 4096)
-    for turns in lessons:
+    for n, turns in enumerate(lessons):
+        steps, lr = (args.steps // 3, args.lr / 2) if n else (args.steps, args.lr)
         prompts = [render(messages).ids for messages, _ in turns]
         responses = [
             tokenizer(r, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]
@@ -169,6 +173,6 @@ def make_model(args) -> None:
         ]
         print(f"vocabulary {len(tokenizer)}, prompt {np.mean([len(p) for p in prompts]):.0f} "
               f"tokens, response {np.mean([len(r) for r in responses]):.0f}")  # fmt: skip
-        clone(lm, prompts, responses, args.steps, args.batch, args.lr, args.seed)
+        clone(lm, prompts, responses, steps, args.batch, lr, args.seed)
     lm.to(torch.bfloat16).save_pretrained(args.out)
     print(f"{sum(p.numel() for p in lm.parameters()) / 1e6:.3f} M parameters in {args.out}")

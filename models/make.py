@@ -3,7 +3,7 @@
     python -m models.make --out models/tiny
     python -m models.make --family babyai-memory --out models/tiny-memory
     python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai
-    python -m models.make --family babaisai-memory --steps 2500 --out models/tiny-babaisai-memory
+    python -m models.make --family babaisai-memory --steps 4500 --out models/tiny-babaisai-memory
     python -m models.make --family crafter --steps 4000 --out models/tiny-crafter
     python -m models.make --family calculator --layers 3 --steps 2500 --out models/tiny-calculator
     python -m models.make --family guess --steps 2000 --out models/tiny-guess
@@ -33,9 +33,9 @@ def get_args(argv: list[str] | None) -> argparse.Namespace:
     flag = parser.add_argument
     flag("--family", choices=PLAYERS, default="babyai", help="whose player is cloned")
     flag("--out", type=Path, default=Path("models/tiny"), help="directory of the model")
-    flag("--steps", type=int, default=2000, help="optimizer steps of each lesson")
+    flag("--steps", type=int, default=2000, help="optimizer steps; of a second lesson a third")
     flag("--batch", type=int, default=64, help="turns per optimizer step")
-    flag("--lr", type=float, default=4e-3, help="highest learning rate")
+    flag("--lr", type=float, default=4e-3, help="highest learning rate; of a second lesson half")
     flag("--hidden", type=int, default=64, help="hidden size, a multiple of 64")
     flag("--layers", type=int, default=2, help="number of decoder layers")
     flag("--vocab-size", type=int, default=640, help="tokens that are learnt; passages come on top")

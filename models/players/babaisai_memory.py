@@ -25,7 +25,7 @@ EPISODES = {
     "two_room-maybe_break_stop-goto_win": 480,
 }
 TASKS = {
-    task: given | dict(episodes=EPISODES[task], shy=0.95, learns=LEARNS)
+    task: given | dict(episodes=EPISODES[task], shy=0.85, learns=LEARNS)
     for task, given in babaisai.TASKS.items()
 }
 # Of five seeds that began with a clone of the rarer break (0.9), PPO never found it with one.

@@ -146,10 +146,11 @@ def test_the_lessons_are_cloned_one_after_the_other(monkeypatch, tmp_path, capsy
     monkeypatch.setitem(sys.modules, "two_lessons", module)
     monkeypatch.setitem(PLAYERS, "babaisai", "two_lessons")
     out = tmp_path / "model"
-    make.main(["--family", "babaisai", "--steps", "50", "--batch", "4", "--out", str(out)])
+    make.main(["--family", "babaisai", "--steps", "150", "--batch", "4", "--out", str(out)])
     printed = capsys.readouterr().out
     turns = [int(line.split()[1]) for line in printed.splitlines() if "turns in" in line]
     assert len(turns) == 2 and turns[1] > turns[0]
-    losses = [float(line.split()[-1]) for line in printed.splitlines() if "step 50/50" in line]
-    assert len(losses) == 2 and losses[1] < losses[0]  # it goes on from the first lesson
+    steps = [line.split()[1:] for line in printed.splitlines() if line.startswith("step ")]
+    assert [count for count, *_ in steps] == ["50/150:", "100/150:", "150/150:", "50/50:"]
+    assert float(steps[3][-1]) < float(steps[0][-1])  # it goes on from the first lesson
     assert AutoModelForCausalLM.from_pretrained(out).config.vocab_size > 0
