@@ -3,7 +3,7 @@
     turnwise train --env-name babyai-goto
     turnwise evaluate runs/RUN
 
-`pip install .` puts the whole repository, laid out as it is, into one folder `turnwise`. So the
+`pip install .` puts the trainer, laid out as it is, into one folder `turnwise`. So the
 rooms (envs, memory, ...) take no names that a user's own modules may have. This file puts that
 folder, or the repository after `pip install -e .`, on the path of the program that it starts.
 """

@@ -1,7 +1,6 @@
 """Makes pictures of logged episodes. The log holds none, so the episodes are played again.
 
-Equal seeds and equal responses lead to equal turns, which is checked against the log. This is the
-only file of `ppo` that imports environments.
+Equal seeds and equal responses lead to equal turns, which is checked against the log.
 """
 
 import base64
