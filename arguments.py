@@ -241,8 +241,8 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         check(args)
         if not args.eval_only:
             check_method(args, known)
-        if args.memory == "full" and known.memory_length is not None:
-            raise ValueError("--memory full shows every turn; leave --memory-length out")
+        if args.memory in ("full", "verbatim") and known.memory_length is not None:
+            raise ValueError(f"--memory {args.memory} shows every turn; leave --memory-length out")
         if known.skip_first_eval and known.eval_only:  # as typed, not as a resumed run had it
             raise ValueError("--eval-only is the evaluation that --skip-first-eval leaves out")
     except ValueError as error:
@@ -352,6 +352,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(
             f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone"
         )
+    if args.upstream and not args.upstream.startswith(("http://", "https://")):
+        raise ValueError(f"--upstream {args.upstream}: a URL begins with http:// or https://")
     if args.endpoint_sampling == "untrained":
         bad = ["--group-size"] * bool(args.group_size)
         bad += ["--engine transformers"] * (args.engine == "transformers")

@@ -36,6 +36,7 @@ from storage.named import check_call, defined_at, find
 
 ARGUMENTS = "seed base_url api_key reward".split()
 OVER = "The program has ended."
+LONGEST = 1e6  # seconds that a queue can wait; more, as in --env-timeout inf, would overflow
 
 
 class AgentEnv(gymnasium.Env):
@@ -137,7 +138,7 @@ class AgentEnv(gymnasium.Env):
     def _wait(self) -> tuple | None:
         """Wait for the program's next request, which becomes `call`, or for its end: (result,)."""
         try:
-            event = self.session.events.get(timeout=self.timeout)
+            event = self.session.events.get(timeout=min(self.timeout, LONGEST))
         except queue.Empty:
             place = agent_threads.place_of(self.thread) or f"{self.name}: "
             self._leave()

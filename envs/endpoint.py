@@ -19,6 +19,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from envs.completions import POLICY, Refused, Request, chunks, request_of, together
@@ -222,8 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(answer.status, answer.read(), answer.headers["Content-Type"])
         except urllib.error.HTTPError as error:
             self._send(error.code, error.read(), error.headers["Content-Type"])
-        except OSError as error:
-            said = f"--upstream {session.upstream}: {error}"
+        except (OSError, ValueError, HTTPException) as error:
+            said = f"--upstream {session.upstream}: {error!r}"
             self._refuse(Refused(said, 502, "upstream"))
 
     def _refuse(self, refused: Refused) -> None:

@@ -83,6 +83,7 @@ class Agent:
         actor["lr"], critic["lr"] = 0.0, critic_lr  # 0: DeepSpeed steps the actor all the same
 
     def end_warm_up(self) -> None:
+        self.skipped_rows = []  # they are of the warm-up's turns, which nobody keeps
         self.stepper.reset_actor()
         self._scale_lr(1.0)
 

@@ -7,7 +7,7 @@ the next episode, and no figure depends on which one it was.
 
 import math
 
-from storage.compact import whole
+from storage.compact import compact, whole
 from storage.episodes import Episodes
 from storage.ranks import ALONE, Ranks
 
@@ -44,7 +44,7 @@ class Panel:
         return 0
 
     def act(self, n: int, response) -> None:
-        self.responses[n] = response
+        self.responses[n] = compact(response)
         self.record.before[n] = whole(response)
 
     def before(self, n: int) -> list[int]:

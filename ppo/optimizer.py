@@ -33,7 +33,7 @@ class Stepper:
         for p in sum(groups, []):
             if p.grad is not None:  # a frozen actor has none on any rank, so all ranks sum the same
                 self.ranks.sum(p.grad)
-        norms = [get_total_norm([p.grad for p in some if p.grad is not None]) for some in groups]
+        norms = [norm_of_gradients(params) for params in groups]
         # One norm of both: where the critic is far off, the actor is slowed down as well.
         norm = torch.stack(norms).norm()
         clip_grads_with_norm_(sum(groups, []), self.max_grad_norm, norm)
@@ -72,3 +72,8 @@ class Stepper:
         if wrong:
             raise ValueError(f"its parameters are others: {', '.join(wrong)}")
         self.optimizer.load_state_dict(state["optimizer"])
+
+
+def norm_of_gradients(params: list[Tensor]) -> Tensor:
+    """Return the norm of their gradients, on their device. (Of none, torch's is a 0 on the CPU.)"""
+    return get_total_norm([p.grad for p in params if p.grad is not None]).to(params[0].device)

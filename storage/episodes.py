@@ -12,6 +12,7 @@ class Episode:
     length: int = 0  # turns
     success: bool = False
     metrics: dict = field(default_factory=dict)
+    episode: int | None = None  # its number in the environment, as in `Step.episode`
 
 
 class Episodes:
@@ -29,9 +30,10 @@ class Episodes:
 
     def insert(self, n: int, step) -> None:
         """Add a step of environment n. The last step of an episode finishes it."""
-        if step.number == 1:  # a resumed run leaves an episode that cannot be played again
-            self.running[n] = Episode(n)
+        if self.running[n].episode not in (None, step.episode):
+            self.running[n] = Episode(n)  # a resumed run left one that cannot be played again
         episode = self.running[n]
+        episode.episode = step.episode
         episode.ret += step.reward
         episode.length += 1
         if step.done:

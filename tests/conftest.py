@@ -68,6 +68,12 @@ class FakeStep:
         return self.terminated or self.truncated
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """On a busy machine an answer may take longer than a second: tests wait for it."""
+    monkeypatch.setattr("envs.pool.vec_env.GLANCE", 60.0)
+
+
 @pytest.fixture
 def pool():
     """Make pools that are closed at the end of the test."""

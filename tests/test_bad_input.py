@@ -129,6 +129,7 @@ FLAGS = [
     ("--endpoint-sampling untrained --engine transformers", "untrained does not go with --engine"),
     ("--endpoint-sampling untrained", "untrained does not go with --engine transformers"),
     ("--endpoint-sampling untrained --group-size 2", "untrained does not go with --group-size"),
+    ("--upstream localhost:8000/v1", "localhost:8000/v1: a URL begins with http:// or https://"),
     ("--temperature 0", "--temperature must be above 0 in training; 0 (greedy) is for --eval-only"),
     ("--minibatch 3", "n_env x e_len = 2 x 2 = 4 turns do not divide into minibatches of 3"),
     ("--minibatch 8", "n_env x e_len = 2 x 2 = 4 turns do not divide into minibatches of 8"),

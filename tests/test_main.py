@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FakePrompt
+from conftest import FakePrompt, FakeStep
 from real_runs import CLOCK, load_checkpoint
 from small_envs import Flaky
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -198,8 +198,9 @@ def test_the_glossary_explains_every_metric_that_a_run_writes(run):
                for record in lines(run / f"{file}.jsonl") for name in record}  # fmt: skip
     assert written - explained == {"eval/right"}  # the toy's own, which stands there as rollout/...
     # vLLM alone has the first; in a warm-up of two turns no episode ends; and other environments'
-    others = {"rollout/achievements", "rollout/wasted_guesses", "rollout/parse_failures"}
-    assert explained - written - others - {"rollout/ended_by_invalid_move"} == {
+    others = {f"rollout/{name}" for name in ("achievements", "wasted_guesses", "parse_failures",
+              "untrained_calls", "ended_by_invalid_move")}  # fmt: skip
+    assert explained - written - others == {
         "engine/push_gap", "warmup/explained_variance_trained",
         "warmup/explained_variance_held_out"}  # fmt: skip
 
@@ -392,6 +393,18 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
         rollouts.after_update()
     # 4 batches of 3 turns are 3 episodes of 4 turns in each environment
     assert [episode.length for episode in rollouts.episodes.finished] == [4] * 3 * N
+
+
+def test_an_episode_that_cannot_be_played_again_is_left():
+    """A program whose first request is untrained: the next episode's first turn has number 2."""
+    kept = Episodes(1)
+    kept.insert(0, FakeStep(reward=0.5, episode=3))
+    resumed = Episodes(1)
+    resumed.load_state_dict(kept.state_dict())
+    resumed.insert(0, FakeStep(reward=1.0, terminated=True, success=True, episode=4, number=2))
+    assert [(e.ret, e.length) for e in resumed.finished] == [(1.0, 1)]
+    kept.insert(0, FakeStep(reward=1.0, terminated=True, episode=3, number=2))
+    assert [(e.ret, e.length) for e in kept.finished] == [(1.5, 2)]
 
 
 @pytest.mark.parametrize("proper", [False, True])

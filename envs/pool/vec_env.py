@@ -24,7 +24,7 @@ from envs.text_env import Aside, Observation, Said, Step
 
 GATHER = 0.05  # seconds after an answer for which `poll` waits for more
 TELL = 5.0  # seconds between two lines about the progress of a replay
-GLANCE = 1.0  # seconds after which `poll` returns while all environments rest
+GLANCE = 1.0  # seconds after which `poll` returns without an answer
 LATER = 5.0  # seconds after an agent's own limit in which its worker counts as hanging
 BUSY = "an environment is still busy with a turn"
 
@@ -126,8 +126,8 @@ class VecEnv:
 
     def poll(self, wait: bool = True) -> list[tuple[int, Step | Aside]]:
         """The completed turns in order of i, or what must be answered before them (Aside). With
-        `wait` at least one, if any was sent; while all that were sent rest, there may be none after
-        a second, so that a signal is noticed.
+        `wait` at least one, if any was sent and one comes within a second; else there is none, so
+        that a signal is noticed while environments hang or rest.
 
         With `wait`, an answer waits a moment for the others that are under way, so that an engine
         that works in lock-step gets large batches. EnvError: the environments fail too often
@@ -135,9 +135,7 @@ class VecEnv:
         while self._receive(0):
             pass
         glance = time.monotonic() + GLANCE
-        while wait and not self.results and self.busy:
-            if not self.asked and time.monotonic() >= glance:
-                break
+        while wait and not self.results and self.busy and time.monotonic() < glance:
             self._receive(GLANCE)
         end = time.monotonic() + GATHER
         while wait and self.results and self.asked and (left := end - time.monotonic()) > 0:

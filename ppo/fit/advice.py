@@ -55,9 +55,10 @@ def local_ranks() -> int:
 
 def capacities(ranks_here: int) -> tuple[int, int]:
     """Bytes (of the device, of the host) that a rank may use. On a CPU they are the same."""
-    with open("/proc/meminfo", encoding="utf-8") as info:
-        kib = next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
-    host = 1024 * kib // ranks_here
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS tells no more
+    with suppress(FileNotFoundError), open("/proc/meminfo", encoding="utf-8") as info:
+        host = 1024 * next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
+    host //= ranks_here
     return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else host), host
 
 

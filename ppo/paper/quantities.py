@@ -32,10 +32,12 @@ def initial_evaluation(runs: list[Run]) -> dict | None:
 
 
 def final_evaluation(run: Run) -> dict | None:
-    """The evaluation that ended a run, None while the run is unfinished. Later evaluations of the
-    same update (--resume RUN --eval-only) may have other settings and do not count."""
-    last = 0 if run.settings.get("eval_only") else run.settings.get("num_updates")
+    """The evaluation that ended a run, None while the run is unfinished. Those that somebody asked
+    for later (--resume RUN --eval-only) may have other settings and do not count."""
+    alone = run.settings.get("eval_only")
+    last = 0 if alone else run.settings.get("num_updates")
     enough, made = run.settings.get("num_turns"), len(run.metrics)
     if enough and run.metrics and run.metrics[-1]["turns"] >= enough:
         last = run.metrics[-1].get("update", made)
-    return next((e for e in run.evals if e["update"] == last), None)
+    own = [e for e in run.evals if alone or not e.get("asked")]
+    return next((e for e in own if e["update"] == last), None)

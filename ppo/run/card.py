@@ -67,7 +67,10 @@ The critic is not part of it.{adapter}
 {settings}
 Versions: {versions}.
 """
-PROMPTS = ("memory", "memory_length", "prompt_limit", "response_limit")  # what the model is used to
+# What the model is used to, and its evaluations; then what is named only where it is not as usual.
+PROMPTS = ("memory", "memory_length", "prompt_limit", "response_limit", "eval_episodes")
+USUAL = dict(on_invalid="default", history_thinking="keep", max_episode_steps=None,
+             format_penalty=0.1, endpoint_sampling="refuse", temperature=1.0)  # fmt: skip
 
 
 def model_card(run: Path, update: int) -> str:
@@ -77,11 +80,14 @@ def model_card(run: Path, update: int) -> str:
     local = Path(args["model"]).exists()  # its path says nothing to others
     model = Path(args["model"]).name if local else args["model"]
     shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
-    flags = [f"--{name.replace('_', '-')} {args.get(name)}" for name in PROMPTS]
-    if args.get("on_invalid") == "end":
-        flags.append("--on-invalid end")
-    if args.get("prompts"):
-        flags.append("--prompts FILE")  # its tables are among the settings, as JSON
+    names = [name for name in PROMPTS if args.get(name) not in (None, "")]
+    if args.get("memory") in ("full", "verbatim"):  # they show every turn
+        names.remove("memory_length")
+    names += [name for name, usual in USUAL.items() if args.get(name, usual) != usual]
+    flags = [f"--{name.replace('_', '-')} {args[name]}" for name in names]
+    flags += ["--data PATH"] * bool(args.get("data"))
+    flags += ["--prompts FILE"] * bool(args.get("prompts"))
+    if args.get("prompts"):  # its tables are among the settings, as JSON
         shown["prompts"] = json.dumps(args["prompts"])
     versions = (about.get("versions") or {}) | {"commit": about.get("git") or "unknown"}
     return TEXT.format(

@@ -107,8 +107,8 @@ class Checkpoints:
         return read(folder)
 
     def places(self, mine: range) -> list[dict] | None:
-        """Where the environments `mine` of this rank were; None at the beginning of a run."""
-        if self.state is None:
+        """Where this rank's environments `mine` were; None where no training goes on."""
+        if self.state is None or self.args.eval_only:
             return None
         envs = self.state["envs"]
         if len(envs) != self.args.n_env:

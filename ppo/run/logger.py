@@ -117,7 +117,8 @@ class Logger:
     def evaluation(self, update: int, summary: dict[str, float], envs) -> None:
         """Record an evaluation of the policy after `update` updates."""
         faults = self._faults(update, envs)
-        self._record("eval.jsonl", update, summary | {"eval/env_faults": faults})
+        asked = {"asked": True} if self.args.eval_only and self.args.resume else {}
+        self._record("eval.jsonl", update, summary | {"eval/env_faults": faults} | asked)
         self.say(
             f"eval after {update} updates: success {summary['eval/success']:.3f} "
             f"[{summary['eval/success_low']:.3f}, {summary['eval/success_high']:.3f}]  "

@@ -112,8 +112,9 @@ def turns_made(run: Path, update: int) -> int:
 
 
 def last_evaluation(run: Path) -> int | None:
-    """How many updates the last line of eval.jsonl is about; None if there is no such line."""
+    """How many updates the run's own last line in eval.jsonl is about; None if there is none."""
     try:
-        return json.loads((run / "eval.jsonl").read_bytes().splitlines()[-1])["update"]
-    except (OSError, IndexError, ValueError, KeyError, TypeError):
+        lines = map(json.loads, reversed((run / "eval.jsonl").read_bytes().splitlines()))
+        return next(line["update"] for line in lines if not line.get("asked"))
+    except (OSError, StopIteration, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -178,6 +178,10 @@ def test_a_program_that_ends_without_asking(play, pool):
         play("ends_at_once")
 
 
+def test_a_program_may_take_as_long_as_it_likes(play):
+    assert play("echo", timeout=float("inf"))[0].text
+
+
 def test_a_program_that_never_asks_is_a_fault_within_the_limit(mine):
     env = make_env("agent:my_agents:never_asks", timeout=0.3)
     with pytest.raises(Fault) as fault:

@@ -234,10 +234,11 @@ def test_other_models_go_upstream_and_are_no_calls(upstream, session, asking, mo
     assert session.events.empty()
 
 
-def test_an_upstream_that_is_not_there(session, asking):
-    session.upstream = "http://127.0.0.1:9/v1"
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "127.0.0.1:9/v1"])
+def test_an_upstream_that_is_not_there(session, asking, url):
+    session.upstream = url
     status, text = asking(HELLO | {"model": "judge"})()
-    assert status == 502 and "--upstream http://127.0.0.1:9/v1: " in text
+    assert status == 502 and f"--upstream {url}: " in text
 
 
 def test_several_answers_to_one_request():

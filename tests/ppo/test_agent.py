@@ -13,6 +13,7 @@ from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty
 from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.optimizer import norm_of_gradients
 from storage.rollout import RolloutStorage
 
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
@@ -293,6 +294,18 @@ def test_the_entropy_bonus_raises_entropy():
 
 
 # ---- steps, minibatches, schedule -----------------------------------------------------------
+
+
+def test_norms_of_gradients_are_on_the_device_of_the_parameters():
+    """In the warm-up the actor has no gradient; torch cannot stack norms of two devices."""
+    params = [torch.nn.Parameter(torch.zeros(2, device="meta"))]
+    assert norm_of_gradients(params).device.type == "meta"
+    params[0].grad = torch.zeros(2, device="meta")
+    assert norm_of_gradients(params).device.type == "meta"
+    with_one = [torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))]
+    assert norm_of_gradients(with_one) == 0
+    with_one[1].grad = torch.tensor([3.0, 4.0])
+    assert norm_of_gradients(with_one) == 5
 
 
 def test_a_non_finite_gradient_is_skipped_and_counted(capsys):

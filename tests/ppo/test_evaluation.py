@@ -1,5 +1,6 @@
 """The evaluation panel: its intervals by hand, its bookkeeping, its seeds."""
 
+from array import array
 from functools import partial
 
 import pytest
@@ -51,6 +52,17 @@ def test_a_panel_is_full_when_no_environment_has_another_episode():
     panel.finish(0, None)
     assert panel.full
     assert len(panel.record.finished) == 5
+
+
+def test_a_panel_keeps_numbers_in_arrays():
+    panel = Panel(n_env=1, transcript=object())
+    panel.act(0, Response(FakePrompt([1, 2]), [3, 4], [-0.5, -0.25], "ab", ["a", "b"], False))
+    panel.insert(0, FakeStep())
+    [(_, response, _)] = panel.turns
+    assert [type(numbers) for numbers in (response.ids, response.logps, response.prompt.ids)] == [
+        array
+    ] * 3
+    assert list(response.ids) == [3, 4] and panel.before(0) == [1, 2, 3, 4]
 
 
 def test_who_is_free_plays_the_next_episode():

@@ -271,6 +271,18 @@ def test_a_slow_environment_delays_only_its_own_worker(pool, tmp_path):
     assert [i for i, _ in answered] == [0, 2]
 
 
+def test_a_busy_environment_lets_a_signal_be_noticed(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr("envs.pool.vec_env.GLANCE", 0.01)
+    vec_env = pool(partial(Dice, str(tmp_path)), training_seeds(0, range(1)), threads=1)
+    vec_env.reset()
+    vec_env.send(0, "wait")
+    assert vec_env.poll() == []  # it comes back, although the answer has not come
+    (tmp_path / "go").touch()
+    while not (answered := vec_env.poll()):
+        pass
+    assert [i for i, _ in answered] == [0]
+
+
 def test_many_large_messages_do_not_block(pool, tmp_path):
     # 40 x 100 kB are sent before the worker reads the second: more than any pipe holds
     vec_env, _ = start(pool, 40, 1, make=partial(Dice, str(tmp_path)))

@@ -205,6 +205,15 @@ def test_a_model_that_is_too_large_anyway():
     assert dry_run.advice(QWEN, setting, (10**6, 10**6)).endswith("Take a smaller model")
 
 
+def test_what_a_machine_has_without_proc(monkeypatch):  # as macOS
+    def no_file(*args, **options):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(dry_run, "open", no_file, raising=False)
+    device, host = dry_run.capacities(1)
+    assert device == host > 10**6 and dry_run.capacities(2)[1] == host // 2
+
+
 def test_what_the_machine_has():
     device, host = dry_run.capacities(1)
     assert device == host > 10**6 and dry_run.capacities(2)[1] < host

@@ -207,5 +207,10 @@ def test_a_run_that_ends_with_its_turns_is_finished(tmp_path):
     settings = dict(num_updates=80, num_turns=900)
     run = write_run(tmp_path / "a", metrics, [EVALUATION | {"update": 3}], **settings)
     assert final_evaluation(read_runs([run], [])[0])["update"] == 3
+    evals = [EVALUATION | {"update": 3, "asked": True}, EVALUATION | {"update": 3}]
+    run = write_run(tmp_path / "c", metrics, evals, **settings)
+    assert "asked" not in final_evaluation(read_runs([run], [])[0])  # whatever somebody asked for
+    run = write_run(tmp_path / "d", metrics, evals[:1], **settings)
+    assert final_evaluation(read_runs([run], [])[0]) is None
     run = write_run(tmp_path / "b", metrics[:2], [EVALUATION | {"update": 2}], **settings)
     assert final_evaluation(read_runs([run], [])[0]) is None

@@ -273,6 +273,8 @@ def test_the_table_of_crafter(tmp_path):
 def test_a_zero_shot_table_has_one_number_of_ours(tmp_path):
     run = write_run(tmp_path / "a", evals=[evaluation(0.5)], eval_only=True, num_updates=40)
     assert final_evaluation(read_one(run)) == evaluation(0.5)
+    again = write_run(tmp_path / "b", evals=[asked := evaluation(0.7, asked=True)], eval_only=True)
+    assert final_evaluation(read_one(again)) == asked  # it was interrupted, and taken up again
     rows = TABLES["table1"].rows
     text = results_page(TABLES["table1"], "tiny", [(rows[0], 1, read_one(run))])
     cells = rows_of(text)["babyai-goto, memory length 1"]

@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM
 
 import main
 from arguments import TINY, get_args
+from envs.pool.vec_env import VecEnv
 from ppo.errors import RunError
 from ppo.model.actor_critic import ActorCritic
 from ppo.optimizer import Stepper
@@ -183,6 +184,22 @@ def test_what_a_finished_run_lacks_is_made_up_for(lost, copied, toy_run):
     assert resume(copied) == 0
     assert outcome(copied) == outcome(toy_run)
     assert (checkpoints(copied)[-1] / "state.pt").stat().st_ino == stamp  # not saved again
+
+
+def test_an_evaluation_that_was_asked_for_ends_no_run(copied, toy_run, monkeypatch):
+    lines = (copied / "eval.jsonl").read_text().splitlines(keepends=True)
+    (copied / "eval.jsonl").write_text("".join(lines[:-1]))  # killed in its last evaluation
+    played = []
+    resume_envs = VecEnv.resume
+    monkeypatch.setattr(VecEnv, "resume", lambda *a: played.append(a[1]) or resume_envs(*a))
+    assert resume(copied, "--eval-only --eval-episodes 1 --override") == 0
+    assert played == [None, None]  # no episode of the training is played again for it
+    asked = json.loads((copied / "eval.jsonl").read_text().splitlines()[-1])
+    assert asked["asked"] and asked["update"] == 4 and asked["eval/episodes"] == 1
+    assert resume(copied) == 0
+    own = json.loads((copied / "eval.jsonl").read_text().splitlines()[-1])
+    wanted = json.loads((toy_run / "eval.jsonl").read_text().splitlines()[-1])
+    assert "asked" not in own and own["eval/return"] == wanted["eval/return"]
 
 
 def test_fewer_updates_than_were_made_are_refused(copied):
