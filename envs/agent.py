@@ -36,7 +36,6 @@ from storage.named import check_call, defined_at, find
 
 ARGUMENTS = "seed base_url api_key reward".split()
 OVER = "The program has ended."
-LONGEST = 1e6  # seconds that a queue can wait; more, as in --env-timeout inf, would overflow
 
 
 class AgentEnv(gymnasium.Env):
@@ -138,7 +137,7 @@ class AgentEnv(gymnasium.Env):
     def _wait(self) -> tuple | None:
         """Wait for the program's next request, which becomes `call`, or for its end: (result,)."""
         try:
-            event = self.session.events.get(timeout=min(self.timeout, LONGEST))
+            event = self.session.events.get(timeout=min(self.timeout, threading.TIMEOUT_MAX))
         except queue.Empty:
             place = agent_threads.place_of(self.thread) or f"{self.name}: "
             self._leave()

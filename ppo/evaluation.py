@@ -44,7 +44,7 @@ class Panel:
         return 0
 
     def act(self, n: int, response) -> None:
-        self.responses[n] = compact(response)
+        self.responses[n] = response
         self.record.before[n] = whole(response)
 
     def before(self, n: int) -> list[int]:
@@ -54,7 +54,7 @@ class Panel:
         self.record.insert(n, step)
         self.valid.append(step.valid)
         if self.transcript is not None and self.responses[n]:  # else no turn came to be
-            self.turns.append((self.share.start + n, self.responses[n], step))
+            self.turns.append((self.share.start + n, compact(self.responses[n]), step))
         self.responses[n] = None
         self.over[n] = step.done and step.first is None
 
@@ -67,14 +67,12 @@ class Panel:
 
     def join(self) -> None:
         """Bring the episodes of all ranks together."""
-        played = self.ranks.gather(list(self.record.finished))
         # A sum of floats depends on its order, so it must not matter who played which episode.
-        played.sort(key=lambda episode: (episode.ret, episode.length))
+        played = sorted(self.ranks.gather([*self.record.finished]), key=lambda e: (e.ret, e.length))
         self.record.finished.clear()
         self.record.finished.extend(played)
         self.valid = self.ranks.gather(self.valid)
-        turns = self.ranks.gather(self.turns)
-        self.turns = sorted(turns, key=lambda turn: (turn[2].seed, turn[2].number))
+        self.turns = sorted(self.ranks.gather(self.turns), key=lambda t: (t[2].seed, t[2].number))
         for n, response, step in self.turns:
             self.transcript.add(n, response, step)
 

@@ -14,8 +14,7 @@ from storage.ranks import Ranks
 
 
 class Stepper:
-    """Makes the steps of an AdamW with two groups of parameters: the actor's, then the critic's if
-    there is one."""
+    """Makes the steps of an AdamW, whose groups are the actor and, if there is one, the critic."""
 
     def __init__(self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks):
         self.actor_critic, self.optimizer = actor_critic, optimizer

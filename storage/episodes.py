@@ -59,5 +59,4 @@ class Episodes:
     def load_state_dict(self, state: dict) -> None:
         self.turns, self.before = state["turns"], state["before"]
         self.running = [Episode(**episode) for episode in state["running"]]
-        self.finished.clear()
-        self.finished.extend(Episode(**episode) for episode in state["finished"])
+        self.finished = deque((Episode(**e) for e in state["finished"]), self.finished.maxlen)

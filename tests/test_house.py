@@ -41,7 +41,7 @@ def test_main_is_plain():
 def test_the_core_keeps_its_budget_of_lines():
     printed = subprocess.run(["make", "-s", "lines"], cwd=ROOT, capture_output=True, text=True)
     core, everything = (int(line.split()[-2]) for line in printed.stdout.splitlines()[:2])
-    assert core <= 5551 and core < everything
+    assert core <= 5545 and core < everything
 
 
 def test_the_readme_is_what_a_newcomer_needs_in_the_first_hour():

@@ -127,10 +127,8 @@ class VecEnv:
     def poll(self, wait: bool = True) -> list[tuple[int, Step | Aside]]:
         """The completed turns in order of i, or what must be answered before them (Aside). With
         `wait` at least one, if any was sent and one comes within a second; else there is none, so
-        that a signal is noticed while environments hang or rest.
-
-        With `wait`, an answer waits a moment for the others that are under way, so that an engine
-        that works in lock-step gets large batches. EnvError: the environments fail too often
+        that a signal is noticed while environments hang or rest. An answer waits a moment for
+        others, so that an engine in lock-step gets large batches. EnvError: they fail too often
         """
         while self._receive(0):
             pass

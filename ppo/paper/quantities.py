@@ -39,5 +39,5 @@ def final_evaluation(run: Run) -> dict | None:
     enough, made = run.settings.get("num_turns"), len(run.metrics)
     if enough and run.metrics and run.metrics[-1]["turns"] >= enough:
         last = run.metrics[-1].get("update", made)
-    own = [e for e in run.evals if alone or not e.get("asked")]
+    own = run.evals if alone else run.own_evals
     return next((e for e in own if e["update"] == last), None)

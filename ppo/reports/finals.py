@@ -55,8 +55,7 @@ def first_evaluation(run: Run) -> dict | None:
 
 def last_evaluation(run: Run) -> dict | None:
     """The latest evaluation of the trained model, if the run itself made it."""
-    own = (e for e in reversed(run.evals) if not e.get("asked"))
-    return next((e for e in own if e["update"] > 0), None)
+    return next((e for e in reversed(run.own_evals) if e["update"] > 0), None)
 
 
 def _evaluated(column: str, evals: list[dict | None]) -> str:

@@ -30,6 +30,11 @@ class Run:
     evals: list[dict[str, float]]
     warmup: list[dict[str, float]]
 
+    @property
+    def own_evals(self) -> list[dict[str, float]]:
+        """Without those that somebody asked for later: their settings may be others."""
+        return [e for e in self.evals if not e.get("asked")]
+
     def curve(self, metric: str) -> dict[int, float]:
         """Training turns -> value, for the updates that have one."""
         return {row["turns"]: row[metric] for row in self.metrics if metric in row}

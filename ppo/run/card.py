@@ -80,11 +80,10 @@ def model_card(run: Path, update: int) -> str:
     local = Path(args["model"]).exists()  # its path says nothing to others
     model = Path(args["model"]).name if local else args["model"]
     shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
-    names = [name for name in PROMPTS if args.get(name) not in (None, "")]
-    if args.get("memory") in ("full", "verbatim"):  # they show every turn
-        names.remove("memory_length")
+    every = args.get("memory") in ("full", "verbatim")  # a length would be refused
+    names = [name for name in PROMPTS if not (every and name == "memory_length")]
     names += [name for name, usual in USUAL.items() if args.get(name, usual) != usual]
-    flags = [f"--{name.replace('_', '-')} {args[name]}" for name in names]
+    flags = [f"--{name.replace('_', '-')} {args.get(name)}" for name in names]
     flags += ["--data PATH"] * bool(args.get("data"))
     flags += ["--prompts FILE"] * bool(args.get("prompts"))
     if args.get("prompts"):  # its tables are among the settings, as JSON

@@ -1,6 +1,7 @@
 """The checkpoints that a run has: which one is the newest whole one, and which are kept."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -104,9 +105,8 @@ def model_update(run: Path) -> int | None:
 def turns_made(run: Path, update: int) -> int:
     """How many turns the policy was trained on in the first updates; 0 if the log does not say."""
     try:
-        lines = (run / "metrics.jsonl").read_bytes().splitlines()
-        return next(record["turns"] for record in map(json.loads, reversed(lines))
-                    if record["update"] == update)  # fmt: skip
+        records = _newest_first(run / "metrics.jsonl")
+        return next(record["turns"] for record in records if record["update"] == update)
     except (OSError, StopIteration, ValueError, KeyError, TypeError):
         return 0
 
@@ -114,7 +114,11 @@ def turns_made(run: Path, update: int) -> int:
 def last_evaluation(run: Path) -> int | None:
     """How many updates the run's own last line in eval.jsonl is about; None if there is none."""
     try:
-        lines = map(json.loads, reversed((run / "eval.jsonl").read_bytes().splitlines()))
-        return next(line["update"] for line in lines if not line.get("asked"))
+        records = _newest_first(run / "eval.jsonl")
+        return next(record["update"] for record in records if not record.get("asked"))
     except (OSError, StopIteration, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _newest_first(path: Path) -> Iterator[dict]:
+    return map(json.loads, reversed(path.read_bytes().splitlines()))

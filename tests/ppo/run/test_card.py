@@ -50,11 +50,12 @@ def test_a_card_names_the_base_of_its_model(run, tmp_path):
 def test_the_command_of_a_card_has_what_is_not_as_usual(run, tmp_path):
     about = json.loads((run / "args.json").read_text())
     about["args"] |= {"memory": "full", "max_episode_steps": 9, "history_thinking": "strip"}
-    (tmp_path / "args.json").write_text(json.dumps(about | {"data": "/home/me/rows.jsonl"}))
+    about["args"] |= {"data": "/home/me/rows.jsonl"}  # its path says nothing to others
+    (tmp_path / "args.json").write_text(json.dumps(about))
     [command] = [line for line in model_card(tmp_path, 3).splitlines() if "--model THIS" in line]
     assert command.split("--model THIS ")[1] == (
         "--memory full --prompt-limit 8192 --response-limit 4 --eval-episodes 2 "
-        "--history-thinking strip --max-episode-steps 9"
+        "--history-thinking strip --max-episode-steps 9 --data PATH"
     )
 
 
