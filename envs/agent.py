@@ -28,13 +28,15 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from envs import agent_threads
-from envs.completions import Refused, completion, heard
+from envs.completions import completion, heard
 from envs.contract import BrokenContract, Fault
 from envs.endpoint import Call, Session, endpoint
+from envs.requests import Refused
 from envs.tools import action
 from storage.named import check_call, defined_at, find
 
 ARGUMENTS = "seed base_url api_key reward".split()
+RESULT = {"reward", "success", "metrics"}  # what the dict that a program returns may hold
 OVER = "The program has ended."
 
 
@@ -155,7 +157,7 @@ class AgentEnv(gymnasium.Env):
         reward, metrics = given.get("reward"), given.get("metrics", {})
         reward = 0.0 if reward is None else reward  # it may have paid before
         numbers = isinstance(metrics, dict) and all(map(_finite, metrics.values()))
-        if not (_finite(reward) and numbers):
+        if not (_finite(reward) and numbers and given.keys() <= RESULT):
             wanted = "a finite number, or a dict with reward, success and metrics of such numbers"
             raise BrokenContract(f"{self.name} returned {result!r:.80}; it must return {wanted}")
         return float(reward), bool(given.get("success", reward > 0)), metrics

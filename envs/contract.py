@@ -129,8 +129,8 @@ def check_step(env: gymnasium.Env, answer) -> None:
     text, reward, terminated, truncated, info = answer
     check_observation(env, "step", text)
     check_reward(env, "step", reward)
-    _check(_is_truth(terminated), env, "step", "terminated =", terminated, "True or False")
-    _check(_is_truth(truncated), env, "step", "truncated =", truncated, "True or False")
+    check_truth(env, "step", "terminated =", terminated)
+    check_truth(env, "step", "truncated =", truncated)
     _check(isinstance(info, dict), env, "step", "info =", info, "a dict")
     success, metrics = info.get("success", False), info.get("metrics", {})
     truth = _is_truth(success) or (_is_number(success) and float(success) in (0, 1))
@@ -155,6 +155,11 @@ def check_observation(env: gymnasium.Env, name: str, text) -> None:
 def check_reward(env: gymnasium.Env, name: str, reward) -> None:
     good = _is_number(reward) and math.isfinite(reward)
     _check(good, env, name, "the reward", reward, "a finite number")
+
+
+def check_truth(env: gymnasium.Env, name: str, what: str, value) -> None:
+    """what: the words for `value`, as in "terminated =" """
+    _check(_is_truth(value), env, name, what, value, "True or False")
 
 
 def check_texts(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]) -> None:

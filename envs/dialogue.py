@@ -100,6 +100,7 @@ class Dialogue(gymnasium.Env):
         text, reward, over = answer
         contract.check_observation(self, "user", text)
         contract.check_reward(self, "user", reward)
+        contract.check_truth(self, "user", "over =", over)
         self.history.append({"role": "user", "content": text})
         return text, reward, over
 
@@ -122,7 +123,7 @@ def spoken(response: str) -> tuple[str, int]:
 
 
 # How a user that is a language model ends a dialogue and rewards it.
-DONE = re.compile(r"^[\s*_]*DONE:[\s*_]*(-?\d*\.?\d+)", re.MULTILINE)
+DONE = re.compile(r"^[\s*_]*DONE:[\s*_]*(-?\.?\d\S*)", re.MULTILINE)
 RULES = """
 
 You are the user, and the other one is the assistant: never speak for the assistant. When the \
@@ -141,7 +142,8 @@ class ChatUser:
     timeout: seconds for an answer
     options: more fields of the request, such as temperature, max_tokens or seed
 
-    It raises ConnectionError if no answer comes, or one that cannot be read.
+    It raises ConnectionError if no answer comes, or one that cannot be read, such as one with a
+    number that is not from 0 to 1.
     """
 
     def __init__(
@@ -167,7 +169,14 @@ class ChatUser:
         done = DONE.search(text)
         if done is None:
             return text or "...", 0.0, False
-        return text[: done.start()].strip() or "Goodbye.", float(done[1]), True
+        try:
+            mark = float(done[1].rstrip("*_.!"))
+        except ValueError:
+            mark = -1.0
+        if not 0 <= mark <= 1:  # "8/10" and the like would pay more than any other dialogue
+            said = f"{done[0].strip()!r:.80}, whose number must be from 0 to 1"
+            raise ConnectionError(f"{self.url} ended the dialogue with {said}")
+        return text[: done.start()].strip() or "Goodbye.", mark, True
 
     def _ask(self, history: list[dict]) -> str:
         swapped = {"user": "assistant", "assistant": "user"}  # to the model, the agent is the user

@@ -22,7 +22,8 @@ import urllib.request
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from envs.completions import POLICY, Refused, Request, chunks, request_of, together
+from envs.completions import POLICY, chunks, together
+from envs.requests import Refused, Request, request_of
 
 ALIVE = 2.0  # seconds of silence after which a waiting client gets a blank
 CLOSED = 0.5  # seconds that the answer to a closed session takes, lest its program spins
@@ -148,10 +149,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, json.dumps({"object": "list", "data": [model]}).encode())
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
+            body = self._body()
             session = self._session()
-            if self.path.rstrip("/") != "/v1/chat/completions":
+            if self.path.partition("?")[0].rstrip("/") != "/v1/chat/completions":
                 raise Refused(f"there is no {self.path}", 404, "not_found")
             call = self._call(session, body)
         except Refused as refused:
@@ -159,6 +160,13 @@ class _Handler(BaseHTTPRequestHandler):
         if call is None:
             return self._forward(session, body)
         self._answer(call)
+
+    def _body(self) -> bytes:
+        length = self.headers.get("Content-Length") or "0"
+        if "Transfer-Encoding" in self.headers or not length.isdecimal():
+            self.close_connection = True  # nobody knows where the next request begins
+            raise Refused("a request needs a Content-Length, its bytes", 411, "length_required")
+        return self.rfile.read(int(length))
 
     def _session(self) -> Session:
         secret = (self.headers.get("Authorization") or "").removeprefix("Bearer ").strip()
@@ -181,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
             return session.call(body, retry)
         except Refused:
             raise
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             said = f"the request cannot be read: {error!r}"
             raise Refused(said, code="invalid_request_error") from error
 

@@ -45,6 +45,10 @@ def _serves(thing: type) -> bool:
     return thing not in ours and (issubclass(thing, ours) or hasattr(thing, "get_reward"))
 
 
+def _is_method(thing) -> bool:
+    return inspect.isfunction(thing) or inspect.ismethod(thing)  # methods, also of the class
+
+
 class ClassOfTRL(ToolEnv):
     """An object with `reset`, `get_reward` and tools, as TRL's trainer takes it.
 
@@ -66,7 +70,7 @@ class ClassOfTRL(ToolEnv):
             if one.default is one.empty and one.kind not in VARIADIC and one.name not in GIVEN:
                 said = f"needs {one.name!r}; it gets {' and '.join(GIVEN)}, and no data set's row"
                 raise self._broken("reset", said)
-        for name, _ in inspect.getmembers(self.kind, inspect.isfunction):
+        for name, _ in inspect.getmembers(self.kind, _is_method):
             if name not in ("reset", "get_reward") and not name.startswith("_"):
                 self.tools.append(getattr(thing, name))
         if not self.tools:

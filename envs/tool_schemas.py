@@ -83,11 +83,14 @@ def arguments_of(call: dict, schema: dict) -> dict:
 def converted(call: dict, known: dict[str, dict]) -> dict:
     """Return the arguments of a call, unchecked, with the types that the schemas `known` say."""
     raw = call.get("raw", False)
-    return {name: _converted(x, known.get(name, {}), raw) for name, x in call["arguments"].items()}
+    schema_of = lambda name: known[name] if isinstance(known.get(name), dict) else {}
+    return {name: _converted(x, schema_of(name), raw) for name, x in call["arguments"].items()}
 
 
 def fits(value, schema: dict) -> bool:
-    """Return whether a JSON value is what a schema of get_json_schema's asks for."""
+    """Return whether a JSON value is what a schema, of get_json_schema's or a program's, allows."""
+    if isinstance(schema, bool):  # True allows every value, and False none
+        return schema
     if value is None and schema.get("nullable"):
         return True
     if "anyOf" in schema:
@@ -102,8 +105,9 @@ def fits(value, schema: dict) -> bool:
             return False
         parts = parts or [schema.get("items", {})] * len(value)
         return all(map(fits, value, parts))
-    rest = schema.get("additionalProperties", {})
-    return not isinstance(value, dict) or all(fits(part, rest) for part in value.values())
+    known, rest = schema.get("properties") or {}, schema.get("additionalProperties", True)
+    parts = value.items() if isinstance(value, dict) else ()
+    return all(fits(part, known.get(name, rest)) for name, part in parts)
 
 
 def _is(value, name: str) -> bool:

@@ -17,6 +17,10 @@ MAX_HUNG = 16  # threads of a process that hang at the same time
 hung: list[threading.Thread] = []
 
 
+class TooLate(TimeoutError):
+    """A call took longer than it may, or cannot begin. The text says so, in words for the model."""
+
+
 class ToolThread:
     """Calls functions, and waits for them, in one thread that begins with the first call."""
 
@@ -27,19 +31,19 @@ class ToolThread:
         """Return function(), or raise what it raises; a coroutine is run to its end.
 
         seconds: how long it may take; None: as long as it likes
-        TimeoutError: it took longer, or too many threads hang to start another
+        TooLate: it took longer, or too many threads hang to start another
         """
         if self.thread is None and not self._start():
             if seconds is None:
                 return finished(function)
-            raise TimeoutError("the tool cannot run, because too many calls hang")
+            raise TooLate("the tool cannot run, because too many calls hang")
         answer = queue.SimpleQueue()
         self.inbox.put((function, answer))
         try:
             result, error = answer.get(timeout=seconds)
         except queue.Empty:
             self._leave()
-            raise TimeoutError(f"the tool did not answer within {seconds:g} s") from None
+            raise TooLate(f"the tool did not answer within {seconds:g} s") from None
         if error is not None:
             raise error
         return result

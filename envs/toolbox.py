@@ -14,7 +14,7 @@ import gymnasium
 
 from envs.contract import BrokenContract, breach
 from envs.tool_schemas import BadArgument, arguments_of, describe
-from envs.tool_thread import ToolThread, finished
+from envs.tool_thread import TooLate, ToolThread, finished
 from memory.messages import shortened
 
 
@@ -58,7 +58,7 @@ class Toolbox:
             return as_text(self.run(lambda: tool(**arguments), limit=self.timeout))
         except BrokenContract:
             raise
-        except (BadArgument, TimeoutError) as error:
+        except (BadArgument, TooLate) as error:
             return self._error(str(error))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             # A tool raises ValueError to tell the model something; other errors have a name.
@@ -113,7 +113,15 @@ def as_text(result) -> str:
     """Return a tool's result as the model reads it: a text as it is, all else as JSON."""
     if isinstance(result, str):
         return result
-    return json.dumps(result, ensure_ascii=False, default=_plain)
+    return json.dumps(_keyed(result), ensure_ascii=False, default=_plain)
+
+
+def _keyed(thing):
+    """Turn keys that JSON cannot have, such as tuples, into texts."""
+    if isinstance(thing, dict):
+        simple = lambda key: key if isinstance(key, str | int | float | None) else str(key)
+        return {simple(key): _keyed(value) for key, value in thing.items()}
+    return [_keyed(part) for part in thing] if isinstance(thing, list | tuple) else thing
 
 
 def _plain(thing):

@@ -78,7 +78,7 @@ class ToolEnv(gymnasium.Env):
         """Return more figures of the episode that just ended, logged as `rollout/<name>`."""
         return {}
 
-    # Its methods may call these two.
+    # Its tools and the methods up to `limit_reached` may call these two.
 
     def pay(self, amount: float) -> None:
         """Add to the reward of this turn."""
@@ -130,7 +130,7 @@ class ToolEnv(gymnasium.Env):
             "action": action(message),
             "action_at": message.at,
             "valid": not message.error,
-            "success": self.over and bool(self.succeeded(reward)),
+            "success": self.over and bool(self.toolbox.run(self.succeeded, reward)),
         }
         if self.over or cut:
             info["metrics"] = self._metrics()
@@ -180,7 +180,10 @@ class ToolEnv(gymnasium.Env):
         counts = self.toolbox.counts
         ours = {name: counts[name] for name in COUNTS}
         ours["tool_calls_per_turn"] = counts["tool_calls"] / self.turns
-        return ours | self.episode_metrics()
+        more = self.toolbox.run(self.episode_metrics)
+        if not isinstance(more, dict):
+            raise breach(self, "episode_metrics", f"returned {more!r:.80}; it must return a dict")
+        return ours | more
 
     def _info(self, text: str, messages: list[dict]) -> dict:
         return dict(system=self.system, instruction=self.instruction, kept=text or "(empty)",

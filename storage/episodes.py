@@ -42,14 +42,14 @@ class Episodes:
             self.running[n] = Episode(n)
 
     def means(self, fewest: int = 1) -> dict[str, float | None]:
-        """Return means over finished episodes, the environment's own figures among them. They are
-        None while fewer than `fewest` have finished."""
+        """Return means over finished episodes, of the environment's own figures over those that
+        have them. They are None while fewer than `fewest` have finished."""
         done = self.finished
         figures = {"success": [e.success for e in done], "return": [e.ret for e in done]}
         figures["episode_len"] = [e.length for e in done]
         for name in sorted({name for e in done for name in e.metrics}):
-            figures[name] = [e.metrics.get(name, 0.0) for e in done]
-        return {k: fmean(v) if len(v) >= fewest else None for k, v in figures.items()}
+            figures[name] = [e.metrics[name] for e in done if name in e.metrics]
+        return {k: fmean(v) if len(done) >= fewest else None for k, v in figures.items()}
 
     def state_dict(self) -> dict:
         episodes = {"running": self.running, "finished": self.finished}

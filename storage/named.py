@@ -26,7 +26,7 @@ def find(kind: str, name: str, known: dict[str, str]):
 
     ValueError: there is no such name, module or attribute; the message gives the choices
     """
-    choices = f"choices: {', '.join(known)}, or module:name of your own"
+    choices = f"choices: {', '.join(known)}{', or ' if known else ''}module:name of your own"
     module, attribute = find_module(kind, known.get(name, name), choices)
     if not hasattr(module, attribute):
         raise ValueError(f"module {module.__name__!r} has no {attribute!r}; {choices}")

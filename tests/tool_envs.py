@@ -110,7 +110,8 @@ class Odd(ToolEnv):
         Args:
             how: Its name.
         """
-        raise {"key": KeyError("x"), "exit": SystemExit(3), "none": RuntimeError()}[how]
+        errors = {"key": KeyError("x"), "exit": SystemExit(3), "none": RuntimeError()}
+        raise (errors | {"late": TimeoutError()})[how]
 
     def huge(self) -> str:
         """Say much."""
@@ -125,6 +126,7 @@ class Odd(ToolEnv):
         things = {
             "none": None, "text": 'Ä "quoted"', "list": ["ö", 1, None], "dict": {"ß": True},
             "array": np.arange(3), "number": np.int64(7), "set": {"b", "a"}, "empty": "",
+            "keys": {(1, 2): {np.int64(3): [{None: 4}]}},
         }  # fmt: skip
         return things[what]
 

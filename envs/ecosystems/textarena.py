@@ -41,15 +41,17 @@ class TextArena(gymnasium.Env):
 
     def step(self, action: str):
         over, _ = self.game.step(action)
-        news, reward, facts = self._news(), 0.0, {}
+        news, reward, invalid = self._news(), 0.0, False
         if over:
             rewards, ends = self.bare.close()
             # Three games mix up the reward and the reason of what an invalid move ends.
             reward = 0.0 if isinstance(rewards[0], str) else float(rewards[0])
             news.append(("END", ends[0].get("reason") or "The game is over."))
-            facts = {"metrics": {"ended_by_invalid_move": float(ends[0]["invalid_move"])}}
+            invalid = ends[0]["invalid_move"]
         text, info = self._seen(news, NOTHING_NEW)
-        return text, reward, over, False, info | facts | {"success": over and reward >= 1}
+        info |= {"success": over and reward >= 1}
+        info |= {"metrics": {"ended_by_invalid_move": float(invalid)}}  # read when it has ended
+        return text, reward, over, False, info
 
     def _news(self) -> list[tuple[str, str]]:
         """Return (kind, text) of what the game has said since the last turn.

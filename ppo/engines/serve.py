@@ -8,18 +8,20 @@ What it refuses in training it refuses here. The model's name is "policy", and a
 Requests that wait at the same time are answered as a batch.
 """
 
-import json
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty
 
-from envs.completions import Refused, completion, heard
+from envs.completions import completion, heard
 from envs.endpoint import Call, Endpoint, Session
+from envs.requests import Refused
 from envs.text_env import Said
 from memory.chat import Renderer
 from memory.messages import Chat
 from ppo.engines.contract import Engine, make_engine
+from ppo.run.earlier import saved_args
 from storage.program import Parser
 
 SLOTS = 32  # responses that are sampled at the same time
@@ -34,26 +36,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--engine", help="what generates (default: as the run had it)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampling noise")
     given = parser.parse_args(argv)
-    try:
-        args = args_of(given.run, given.initial, given.engine)
-        session = Session(sampling=args.endpoint_sampling, upstream=args.upstream or "")
-        endpoint = open_endpoint(given.port, session)
-        engine, render = make_policy(args)
-    except ValueError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 2
-    print(f"{args.model} is served at {endpoint.base_url}", flush=True)
-    try:
+    with suppress(KeyboardInterrupt):  # Ctrl-C ends it, also while the model is loaded
+        try:
+            args = args_of(given.run, given.initial, given.engine)
+            session = Session(sampling=args.endpoint_sampling, upstream=args.upstream or "")
+            endpoint = open_endpoint(given.port, session)
+            engine, render = make_policy(args)
+        except ValueError as error:
+            print(f"{parser.prog}: error: {error}", file=sys.stderr)
+            return 2
+        print(f"{args.model} is served at {endpoint.base_url}", flush=True)
         answer_all(engine, render, session, given.seed)
-    except KeyboardInterrupt:
-        return 0
+    return 0
 
 
 def args_of(run: Path, initial: bool, engine: str | None) -> Namespace:
     """Return the arguments of a run, for its model alone. ValueError: there is no such run"""
     try:
-        args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
-    except (OSError, ValueError, KeyError) as error:
+        args = saved_args(run)
+    except ValueError as error:
         raise ValueError(f"{run}: no run there (its args.json cannot be read)") from error
     model = args["model"] if initial else run / "model"
     if not (initial or model.is_dir()):
@@ -108,10 +109,8 @@ def answer_all(engine: Engine, render: Renderer, session: Session, seed: int) ->
 
 
 def next_call(session: Session, wait: bool) -> Call | None:
-    try:
+    with suppress(Empty):
         return session.events.get(block=wait, timeout=0.5 if wait else None)
-    except Empty:
-        return None
 
 
 if __name__ == "__main__":

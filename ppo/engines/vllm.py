@@ -230,7 +230,7 @@ class VLLMEngine(Engine):
 
 
 def wishes(prompt) -> dict:
-    """Return what a program asks for beside a temperature (`envs.completions`), as vLLM has it."""
+    """Return what a program asks for beside a temperature (`envs.requests`), as vLLM has it."""
     wish = dict(prompt.untrained or {})
     wish.pop("n", None)  # it is asked so many times
     for name in ("response_format", "tool_choice"):

@@ -140,7 +140,15 @@ def test_what_a_program_may_return(response, play):
 
 
 @pytest.mark.parametrize(
-    "response", ["'much'", "float('nan')", "{'reward': 1, 'metrics': {'a': 'b'}}", "[1]"]
+    "response",
+    [
+        "'much'",
+        "float('nan')",
+        "{'reward': 1, 'metrics': {'a': 'b'}}",
+        "[1]",
+        "{'rewards': 1}",
+        "{'reward': 1, 'sucess': True}",
+    ],
 )
 def test_what_it_may_not_return(response, play):
     with pytest.raises(

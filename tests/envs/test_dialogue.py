@@ -154,7 +154,7 @@ def test_a_dialogue_begins_again_in_the_same_way():
         ("Yes.", r"Rude.user returned 'Yes.'; it must return \(text, reward, over\)"),
         (("", 0.0, False), "Rude.user returned the observation ''; it must be a text that"),
         (("Yes.", "much", False), "Rude.user returned the reward 'much'; it must be a finite"),
-        (("Yes.", 0.0, None), "returned terminated = None; it must be True or False"),
+        (("Yes.", 0.0, None), "Rude.user returned over = None; it must be True or False"),
     ],
 )
 def test_a_wrong_answer_of_the_user_is_told_with_its_method(answer, words):
@@ -269,7 +269,7 @@ def test_another_model_is_the_user():
     [
         ("Thanks.\nDONE: 1", ("Thanks.", 1.0, True)),
         ("DONE: 0", ("Goodbye.", 0.0, True)),
-        ("Bad.\n  DONE: -.5\nBye.", ("Bad.", -0.5, True)),
+        ("Fair.\n  DONE: .5.\nBye.", ("Fair.", 0.5, True)),
         ("Are we DONE: 1?", ("Are we DONE: 1?", 0.0, False)),  # not a line of its own
         ("DONE: soon", ("DONE: soon", 0.0, False)),
         ("", ("...", 0.0, False)),
@@ -279,6 +279,13 @@ def test_another_model_is_the_user():
 def test_the_mark_that_ends_a_dialogue(said, heard):
     with endpoint(says(said)) as (base_url, _):
         assert ChatUser(base_url, "m", "Be brief.")([]) == heard
+
+
+@pytest.mark.parametrize("mark", ["8/10", "10", "100%", "-5", "0,7", "1.01", "1e9"])
+def test_a_mark_that_would_pay_too_much_ends_no_dialogue(mark):
+    with endpoint(says(f"Thanks.\n**DONE: {mark}**")) as (base_url, _):
+        with pytest.raises(ConnectionError, match=f"DONE: {mark}.* must be from 0 to 1"):
+            ChatUser(base_url, "m", "Be brief.")([])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -181,11 +182,31 @@ def test_models():
         (HELLO | {"tools": [{"type": "function"}]}, 400, "cannot be read"),
         (HELLO | {"tools": [{"function": {"name": 3}}]}, 400, "each tool needs a name"),
         (HELLO | {"stream_options": 3}, 400, "cannot be read"),
+        (b"[" * 100_000, 400, "cannot be read"),
     ],
 )
 def test_what_cannot_be_read(body, status, said, asking):
     code, text = asking(body)()
     assert code == status and said in json.loads(text)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "header", ["Transfer-Encoding: chunked", "Content-Length: many", "Content-Length: -1"]
+)
+def test_a_request_without_a_length(header):
+    with socket.create_connection(("127.0.0.1", server().server.server_port), 20) as connection:
+        connection.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{header}\r\n\r\n".encode())
+        said = b""
+        while piece := connection.recv(4096):  # it ends, as the server closes the connection
+            said += piece
+    assert said.startswith(b"HTTP/1.1 411") and said.count(b"HTTP/1.1") == 1
+
+
+def test_a_query_of_the_address_is_ignored(session):
+    url = f"{server().base_url}/chat/completions?api-version=1"
+    request = urllib.request.Request(url, b"[]", {"Authorization": f"Bearer {session.secret}"})
+    with pytest.raises(urllib.error.HTTPError, match="400"):  # it was found, and cannot be read
+        urllib.request.urlopen(request)
 
 
 def test_other_addresses(session):

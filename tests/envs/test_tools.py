@@ -204,20 +204,19 @@ def test_texts_of_xml_become_what_the_schema_says():
 
 
 def test_results(odd):
-    given = "text none list dict array number set empty".split()
-    texts = [
-        'Ä "quoted"', "null", '["ö", 1, null]', '{"ß": true}', "[0, 1, 2]", "7", '["a", "b"]', "",
-    ]  # fmt: skip
+    given = "text none list dict array number set".split()
+    texts = ['Ä "quoted"', "null", '["ö", 1, null]', '{"ß": true}', "[0, 1, 2]", "7", '["a", "b"]']
+    given, texts = [*given, "keys"], [*texts, '{"(1, 2)": {"3": [{"null": 4}]}}']
     step = act(odd, "".join(call("give", what=name) for name in given))
     assert contents(step) == texts
     assert act(odd, call("give", what="empty")).observation.text == "(empty)"
 
 
 def test_exceptions_are_told_to_the_model(odd):
-    step = act(odd, "".join(call("fail", how=how) for how in ("key", "exit", "none", "other")))
+    step = act(odd, "".join(call("fail", how=how) for how in ("key", "exit", "none", "late")))
     assert contents(step) == [
         "Error: KeyError: 'x'", "Error: SystemExit: 3", "Error: RuntimeError",
-        "Error: KeyError: 'other'",
+        "Error: TimeoutError",
     ]  # fmt: skip
     assert not step.done and odd.toolbox.counts["tool_errors"] == 4
 
@@ -541,6 +540,43 @@ def test_mistakes_inside_of_methods(mistakes, pool):
     with pytest.raises(RuntimeError, match="IndexError") as raised:
         envs.reset()
     assert place("own_tools.py", "Raises") in str(raised.value)
+
+
+class Later(ToolEnv):
+    """All that a class may define as `async def`."""
+
+    figures = {"asked": 1}
+
+    async def look(self) -> str:
+        """Look."""
+        return "a lamp"
+
+    tools = (look,)
+
+    async def question(self, seed: int) -> str:
+        return "Look."
+
+    async def reward(self, answer: str) -> float:
+        return 1.0
+
+    async def succeeded(self, reward: float) -> bool:
+        return False
+
+    async def episode_metrics(self) -> dict:
+        return self.figures
+
+
+def test_methods_may_be_async():
+    env = Later()
+    assert begin(env, 0).text == "Look."
+    assert contents(act(env, call("look"))) == ["a lamp"]
+    step = act(env, "A lamp.")
+    assert (step.reward, step.success, step.metrics["asked"]) == (1.0, False, 1)
+    env.figures = None
+    begin(env, 0)
+    with pytest.raises(BrokenContract, match=r"Later.episode_metrics returned None; it must re"):
+        act(env, "A lamp.")
+    env.close()
 
 
 def test_tools_by_every_way_of_naming_them():

@@ -12,8 +12,8 @@ import pytest
 from conftest import make_lm, make_tokenizer
 
 from arguments import get_args
-from envs.completions import request_of
 from envs.endpoint import Call, Session
+from envs.requests import request_of
 from memory.chat import Renderer
 from ppo.engines import serve
 from ppo.engines.lockstep import TransformersEngine

@@ -94,7 +94,7 @@ def test_success_is_that_of_finished_episodes(monkeypatch):
     assert metrics["rollout/success"] == pytest.approx(1 / 3)
     assert metrics["rollout/return"] == pytest.approx((0.9 + 0.5 + 0.6) / 3)
     assert metrics["rollout/episode_len"] == pytest.approx((2 + 1 + 3) / 3)
-    assert metrics["rollout/right"] == pytest.approx(0.5 / 3)  # 0 where an episode has no figure
+    assert metrics["rollout/right"] == 0.5  # of the one episode that has this figure
 
 
 @pytest.mark.parametrize(("ended", "success"), [(0, None), (19, None), (20, 1.0), (21, 1.0)])
