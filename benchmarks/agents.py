@@ -6,6 +6,7 @@ No model takes part: the same responses go to the environment `Plain` and to age
 for them over HTTP. Sessions are open at the same time, in one process, and take turns.
 """
 
+import argparse
 import http.client
 import json
 import time
@@ -72,6 +73,7 @@ def play(make, sessions: int, threads: int = 0) -> tuple[float, float]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     program = partial(make_env, "agent:benchmarks.agents:agent")
     play(program, 1)  # the server starts
     print("| sessions | plain, ms a turn | agent | agent, a thread each | processor time, agent |")

@@ -11,7 +11,7 @@ import statistics
 from functools import partial
 
 from benchmarks.common import Stopwatch, run_python, seconds
-from benchmarks.run import babyai_batch
+from benchmarks.run import scored_batch
 
 N_ENVS = (8, 32, 128, 256)
 ROUNDS = 5
@@ -50,7 +50,7 @@ def bench_growth() -> None:
 
 def growing_batch(n_env: int):
     flags = ["--n-env", str(n_env), "--ppo-epoch", "1", "--minibatch", "64"]
-    agent, rollouts = babyai_batch(flags)
+    agent, rollouts = scored_batch(flags)
     agent.update(rollouts)  # the first update is slower
     return agent, rollouts
 
@@ -73,7 +73,7 @@ def launched(ranks: int, zero_stage: int) -> float:
 def update_seconds(zero_stage: int) -> float:
     """Return the median wall time of an update. Each rank of a launcher calls this."""
     flags = ["--n-env", "64", "--ppo-epoch", "1", "--zero-stage", str(zero_stage)]
-    agent, rollouts = babyai_batch(flags)
+    agent, rollouts = scored_batch(flags)
     update = partial(agent.update, rollouts)
     update()  # the first update is slower
     return statistics.median(seconds(update) for _ in range(5))

@@ -8,6 +8,7 @@ project adds to a turn: the pool of environments, the memory, the prompt, the st
 micro-batches, advantages, figures and logs. The second table has the real model, engine and update.
 """
 
+import argparse
 import gc
 import os
 import tempfile
@@ -199,6 +200,7 @@ def with_model() -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     gc.set_threshold(*GARBAGE)  # as main.py does
     overhead()
     ages()

@@ -32,7 +32,7 @@ def get_args(argv: list[str] | None) -> argparse.Namespace:
     parser = Parser("models.make", description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag("--family", choices=PLAYERS, default="babyai", help="whose player is cloned")
-    flag("--out", type=Path, default=Path("models/tiny"), help="directory of the model")
+    flag("--out", type=Path, required=True, help="directory of the model")
     flag("--steps", type=int, default=2000, help="optimizer steps; of a second lesson a third")
     flag("--batch", type=int, default=64, help="turns per optimizer step")
     flag("--lr", type=float, default=4e-3, help="highest learning rate; of a second lesson half")
@@ -41,6 +41,8 @@ def get_args(argv: list[str] | None) -> argparse.Namespace:
     flag("--vocab-size", type=int, default=640, help="tokens that are learnt; passages come on top")
     flag("--seed", type=int, default=1, help="seed of everything random")
     args = parser.parse_args(argv)
+    if args.hidden % 64 or args.hidden < 64:
+        parser.error(f"--hidden must be a multiple of 64, got {args.hidden}")
     try:
         importlib.import_module(PLAYERS[args.family])
     except ValueError as error:  # a library of environments is not installed

@@ -42,7 +42,9 @@ from ppo.reports.charts import import_figure
 def compare(args, extra: dict, out: Path, made_by: str) -> int:
     """Make the runs that are missing, and write the page after each. Returns the exit code."""
     comparison = COMPARISONS[args.name]
-    plan = Plan(comparison, args.scale, args.runs.resolve() / args.scale, extra)
+    # Not beside the tables' runs: some have the same name and other flags.
+    folder = args.runs.resolve() / args.scale / args.name
+    plan = Plan(comparison, args.scale, folder, extra)
     path = out / (args.name + f"-{args.scale}" * (args.scale != "embedded") + ".md")
     about = f"{SCALES[args.scale]['about']}. {made_by}"
     if not args.dry_run:
@@ -88,7 +90,7 @@ class Plan:
         ]
 
     def before(self, task: Task) -> PlannedRun:
-        """The evaluation of the initial model, which Table 1 has, too, where it has the task."""
+        """The evaluation of the initial model."""
         row = PaperRow(task.env, task.env, zero_shot(task.env, 1))
         return planned_run(self.folder, row, 1, initial_flags(self.scale, task) | self.extra)
 

@@ -6,8 +6,8 @@ before. The numbers come from the runs' own files.
 
 from dataclasses import dataclass
 
-from ppo.paper.intervals import difference, share_difference, signed
-from ppo.paper.quantities import initial_evaluation, numbers
+from ppo.paper.intervals import difference, mean_error, share_difference, signed
+from ppo.paper.quantities import error_before, initial_evaluation, numbers
 from ppo.reports.evaluations import markdown_table
 from ppo.reports.run_files import Run
 
@@ -28,8 +28,9 @@ comparisons are, and **{NOT_SEEN}** if one of them is. A claim that says "often"
 if more than half of its comparisons are. Everything else is **{UNDECIDED}**."""
 OVER_SEEDS = """
 For trained models it is the bootstrap interval over seeds of a difference of interquartile means,
-in which all rows of a side are together and the one evaluation before training is a constant. Over
-so few seeds it is too narrow rather than too wide."""
+in which all rows of a side are together. Over so few seeds it is too narrow rather than too wide.
+To the one evaluation before training belongs the normal doubt over its episodes. (Of the length of
+episodes no such doubt is recorded.)"""
 OVER_EPISODES = """
 For initial models it is the normal interval over episodes, which are taken as independent. As all
 rows play the same episodes, it is too wide rather than too narrow."""
@@ -150,7 +151,10 @@ def difference_of(effect: Effect, runs: dict[str, list[Run]]) -> tuple[float, fl
     for side, (_, quantity) in ((more, effect.more), (less, effect.less)):
         if min(map(len, side)) < 2 and not quantity.startswith("before"):
             return None
-    return difference(more, less)
+    names, quantity = effect.less
+    kind, metric = quantity.split()
+    errors = [error_before(runs[name], metric) for name in names * (kind == "before")]
+    return difference(more, less, mean_error(errors) if errors else 0.0)
 
 
 def sides_of(part: tuple[tuple[str, ...], str], runs: dict[str, list[Run]]) -> list[list[float]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ppo.paper.effects import MARGIN, OVER_SEEDS, RULE, verdict
 from ppo.paper.intervals import ABOUT_INTERVALS, difference, signed, told
-from ppo.paper.quantities import final_evaluation
+from ppo.paper.quantities import error_before, final_evaluation, initial_evaluation
 from ppo.paper.results import MEASURES, measured, missing_runs
 from ppo.paper.rows import SCALES, PaperRow, flags_of
 from ppo.paper.runs import PlannedRun, planned_run, read_run, relative
@@ -46,7 +46,7 @@ def plan_generalisation(
         return planned_run(folder, row, seed, flags)
 
     planned = [made(row, seed, "table3") for seed in seeds]
-    for env in [SOURCE, *ELSEWHERE] * (1 in seeds):
+    for env in ELSEWHERE * (1 in seeds):
         planned.append(made(PaperRow(env, f"{env}, before", zero_shot(env, 1)), 1, "table1"))
     for seed in seeds:
         model = relative(folder / f"{SOURCE}-seed{seed}" / "model")
@@ -84,12 +84,15 @@ def write_generalisation(path: Path, about: str, planned: list[PlannedRun]) -> N
 
 
 def _cells(env: str, found: dict[str, list[Run]]) -> list[str]:
-    before = [final_evaluation(run) for run in found.get(zero_shot(env, 1), [])]
+    # The first run that was trained has evaluated the initial model on its task.
+    initial = found.get(SOURCE if env == SOURCE else zero_shot(env, 1), [])[:1]
+    before = [initial_evaluation(initial)] * (initial_evaluation(initial) is not None)
     after = [final_evaluation(run) for run in found.get(trained_name(env), [])]
     ends = [e["eval/success"] for e in after]
     cells = [env, measured("success", before), measured("success", after), told([ends]),
              " ".join(f"{end:.3f}" for end in ends) or "-"]  # fmt: skip
     if not before or len(ends) < 2:
         return [*cells, "-", "-"]
-    gain = difference([ends], [[before[0]["eval/success"]]])
+    error = error_before(initial, "eval/success")
+    gain = difference([ends], [[before[0]["eval/success"]]], error)
     return [*cells, signed(*gain), verdict(*gain[1:], MARGIN)]

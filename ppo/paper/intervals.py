@@ -32,11 +32,17 @@ def interval(values: list[list[float]]) -> tuple[float, float, float]:
     return float(iqm(np.concatenate(values))), float(low), float(high)
 
 
-def difference(more: list[list[float]], less: list[list[float]]) -> tuple[float, float, float]:
+def difference(
+    more: list[list[float]], less: list[list[float]], error: float = 0.0
+) -> tuple[float, float, float]:
     """The IQM of `more` minus that of `less`, and its interval: both sides draw their seeds anew,
-    each task by itself. A task with a single number contributes no doubt."""
+    each task by itself. A task with a single number contributes no doubt, but for `error`.
+
+    error: the standard error of `less` over episodes, where it is evaluations of initial models
+    """
     rng = np.random.default_rng(0)
-    low, high = np.percentile(_drawn(rng, more) - _drawn(rng, less), TAILS)
+    drawn = _drawn(rng, more) - _drawn(rng, less)
+    low, high = np.percentile(drawn + error * rng.standard_normal(SAMPLES), TAILS)
     mean = iqm(np.concatenate(more)) - iqm(np.concatenate(less))
     return float(mean), float(low), float(high)
 
@@ -51,13 +57,21 @@ def share_difference(more: list[tuple], less: list[tuple]) -> tuple[float, float
     """The mean of the shares `more` minus that of `less`, with the normal 95 % interval over
     episodes, which are taken as independent. more, less: (share, number of episodes)"""
     mean = lambda side: sum(share for share, _ in side) / len(side)
-    # One success and one failure are added to each: a share of 0 or 1 has its doubt, too.
-    smooth = lambda p, n: (p * n + 1) / (n + 2)
-    variance = lambda side: sum(
-        smooth(p, n) * (1 - smooth(p, n)) / (n + 2) for p, n in side
-    ) / len(side) ** 2  # fmt: skip
-    middle, half = mean(more) - mean(less), NORMAL * math.sqrt(variance(more) + variance(less))
+    error = lambda side: mean_error([share_error(*panel) for panel in side])
+    middle, half = mean(more) - mean(less), NORMAL * math.hypot(error(more), error(less))
     return middle, middle - half, middle + half
+
+
+def share_error(share: float, n: int) -> float:
+    """The standard error of a share of n episodes."""
+    # One success and one failure are added: a share of 0 or 1 has its doubt, too.
+    p = (share * n + 1) / (n + 2)
+    return math.sqrt(p * (1 - p) / (n + 2))
+
+
+def mean_error(errors: list[float]) -> float:
+    """The standard error of a mean of independent numbers, from those of the numbers."""
+    return math.hypot(*errors) / len(errors)
 
 
 def signed(mean: float, low: float, high: float) -> str:

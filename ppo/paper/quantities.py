@@ -6,6 +6,7 @@
 
 import statistics
 
+from ppo.paper.intervals import share_error
 from ppo.reports.run_files import Run
 
 LAST = 10
@@ -29,6 +30,15 @@ def numbers(runs: list[Run], quantity: str) -> list[float]:
 def initial_evaluation(runs: list[Run]) -> dict | None:
     """The evaluation of the initial model: the first, as seeds change neither it nor the panel."""
     return next((e for run in runs for e in run.evals if e["update"] == 0), None)
+
+
+def error_before(runs: list[Run], metric: str) -> float:
+    """The standard error over episodes of a number of `initial_evaluation`: of success and return,
+    0 for the others, of which it is not recorded."""
+    first = initial_evaluation(runs)
+    if metric == "eval/success":
+        return share_error(first[metric], first["eval/episodes"])
+    return first.get(f"{metric}_stderr", 0.0)
 
 
 def final_evaluation(run: Run) -> dict | None:

@@ -49,7 +49,7 @@ SCALES = {
         },
         "tokens": 96,
         "seeds": 5,
-        "about": "embedded models of 0.13 M parameters, so the paper's levels are no yardstick "
+        "about": "embedded models of 0.14 M parameters, so the paper's levels are no yardstick "
         "for ours: what compares is what training changes",
     },
 }

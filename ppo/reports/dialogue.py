@@ -73,7 +73,8 @@ def read_log(run: Path, evaluation: bool = False) -> list[dict]:
         lines = f"line {torn[0]}" if len(torn) == 1 else f"{len(torn)} lines (first: {torn[0]})"
         print(f"{path}: {lines} not whole, left out", file=sys.stderr)
     if not records:
-        raise ValueError(f"{path} holds no turn of this version's kind")
+        why = "holds no turn of this version's kind" if torn else "is empty (--log-envs 0?)"
+        raise ValueError(f"{path} {why}")
     return records
 
 

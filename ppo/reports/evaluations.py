@@ -41,7 +41,7 @@ def print_evaluations(args) -> None:
     # a run that was only evaluated has no other files, so their absence is not worth a note
     notes = [note for note in notes if "args.json" in note or "eval.jsonl" in note]
     if not any(run.evals for run in runs):
-        raise ValueError(f"no evaluation: {'; '.join(notes)}")
+        raise ValueError(f"no evaluation: {'; '.join(notes) or 'eval.jsonl is empty'}")
     for note in notes:
         print(f"ppo.reports.evaluations: {note}", file=sys.stderr)
     print(eval_table(runs))

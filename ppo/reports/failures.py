@@ -42,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def print_failures(args: argparse.Namespace) -> None:
+    if args.most < 1:
+        raise ValueError(f"--most must be at least 1, got {args.most}")
     logged = dialogue.episodes_of(dialogue.read_log(args.run, args.evaluation))
     logged = dialogue.filter_episodes(logged, updates=args.updates)
     ended = [episode for episode in logged if episode.outcome != "unfinished"]

@@ -109,12 +109,14 @@ def cell(value) -> str:
 
 
 def evaluation_table(run: Path, update: int) -> str:
-    """Return a row for each evaluation up to `update`; the last of an update counts."""
+    """Return a row for each update up to `update` that the run evaluated. Evaluations that somebody
+    asked for later may have other settings; they count where the run made none."""
     path, rows = run / "eval.jsonl", {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         with suppress(ValueError):  # a line that was filled in is empty or torn
             record = json.loads(line)
-            if record["update"] <= update:
+            late = record.get("asked") and record["update"] in rows
+            if record["update"] <= update and not late:
                 rows[record["update"]] = ROW.format_map(record)
     if not rows:
         return "None yet.\n"

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from ppo.errors import RunError
-from ppo.run.files import NO_ROOM, cannot_write, write_text
+from ppo.run.files import NO_ROOM, append, cannot_write, write_text
 from ppo.run.lock import LOCK, is_unused, locked
 from storage.ranks import Ranks
 
@@ -118,7 +118,10 @@ def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks
     if ranks.rank:
         return
     if args.resume and not args.eval_only:
+        played = later_evaluations(run, args, saved) if saved else ""
         cut_back(run, saved["logs"] if saved else {})
+        if played:
+            append(run / "eval.jsonl", played)
     about = describe_run(args)
     if args.resume:
         old = (run / "args.json").read_text(encoding="utf-8")
@@ -153,7 +156,7 @@ def describe_run(args: argparse.Namespace) -> dict:
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
     versions["torch"] = torch.__version__
-    return {"args": vars(args), "git": git_commit(), "versions": versions}
+    return {"args": vars(args), "cwd": os.getcwd(), "git": git_commit(), "versions": versions}
 
 
 def git_commit() -> str | None:
@@ -181,6 +184,23 @@ def cut_back(run: Path, sizes: dict[str, int]) -> None:
             )
     for path in logs(run):
         os.truncate(path, sizes.get(path.name, 0))
+
+
+def later_evaluations(run: Path, args: argparse.Namespace, saved: dict) -> str:
+    """Return the lines of eval.jsonl that came after the checkpoint, are about its policy, and will
+    not be played again: somebody asked for them, or the run ended there and is now made longer."""
+    path, update = run / "eval.jsonl", saved["update"]
+    if not path.exists():
+        return ""
+    ends = update >= args.num_updates or bool(args.num_turns)
+    again = args.eval_interval and (ends or update % args.eval_interval == 0)
+    kept = []
+    for line in path.read_bytes()[saved["logs"].get(path.name, 0) :].decode().splitlines():
+        with suppress(ValueError):  # a torn line
+            record = json.loads(line)
+            if record["update"] <= update and (record.get("asked") or not again):
+                kept.append(f"{line}\n")
+    return "".join(kept)
 
 
 def logs(run: Path) -> list[Path]:

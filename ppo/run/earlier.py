@@ -39,9 +39,13 @@ def saved_args(run: Path) -> dict:
     if not path.is_file():
         raise ValueError(f"--resume {run}: no run there (args.json is missing)")
     try:
-        saved = dict(json.loads(path.read_text(encoding="utf-8"))["args"])
+        about = json.loads(path.read_text(encoding="utf-8"))
+        saved = dict(about["args"])
+        begun = Path(about.get("cwd", "."), saved["model"])  # the model, if it is a directory
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
+    if begun.is_dir() and not Path(saved["model"]).is_dir():  # resumed in another directory
+        saved["model"] = str(begun)
     return saved | {"run_dir": run, "resume": None, "override": False}
 
 
@@ -56,6 +60,8 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
     its arguments, and the defaults of flags that are newer than it"""
     given = {name: str(value) for name, value in vars(args).items() if name not in FREE}
     changed = [name for name in given if name in saved and given[name] != str(saved[name])]
+    if "model" in changed and os.path.realpath(args.model) == os.path.realpath(saved["model"]):
+        changed.remove("model")  # the same directory by another name
     short = lambda value: text if len(text := str(value)) < 80 else f"{text[:76]} ..."
     words = [f"--{n.replace('_', '-')} {short(given[n])} (was {short(saved[n])})" for n in changed]
     words = ", ".join(words)

@@ -24,6 +24,20 @@ def tiny_tokenizer():
     return AutoTokenizer.from_pretrained(TINY)
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--family crafter", "the following arguments are required: --out"),
+        ("--out x --hidden 96", "--hidden must be a multiple of 64, got 96"),
+        ("--out x --hidden 0", "--hidden must be a multiple of 64, got 0"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_played(flags, said, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        make.get_args(flags.split())
+    assert said in capsys.readouterr().err
+
+
 def test_it_is_tiny_and_loads_as_it_is(tiny_tokenizer):
     lm = AutoModelForCausalLM.from_pretrained(TINY)
     assert sum(p.numel() for p in lm.parameters()) < 1_000_000

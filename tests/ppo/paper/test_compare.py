@@ -54,7 +54,7 @@ def made(run, success: float, evals=None, **settings) -> None:
 
 def search(folder: Path, best=2.0) -> Plan:
     """A plan whose search is done: 2 is the best factor of rloo, and the others are all equal."""
-    plan = Plan(COMPARISONS["estimators"], "embedded", folder / "embedded", {})
+    plan = Plan(COMPARISONS["estimators"], "embedded", folder / "embedded" / "estimators", {})
     for run in plan.search():
         rloo = run.row.name == f"babyai-pickup-rloo-lr{best:g}x"
         made(run, 0.9 if rloo else 0.5)
@@ -75,6 +75,18 @@ def test_the_search_is_a_command_of_main_and_comes_first(tmp_path, capsys, monke
     # two processes share the work by seeds
     assert len(dry_run(capsys, "estimators", "--runs", str(tmp_path), "--seeds", "101", "1")) == 18
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_two_pages_share_a_run_with_other_flags(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    flags = {}
+    pages = [*reproduce.PAGES, reproduce.GENERALISATION, *COMPARISONS]
+    for page in pages:
+        for command in dry_run(capsys, page, "--runs", str(tmp_path)):
+            run = command[command.index("--run-dir") + 1]
+            first, its_flags = flags.setdefault(run, (page, sorted(command)))
+            assert its_flags == sorted(command), f"{page} and {first} share {run}"
+    assert len(flags) > 200
 
 
 def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, monkeypatch):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from made_runs import EVALUATION, write_run
 
@@ -15,9 +16,9 @@ from ppo.paper.effects import (
     gain,
     verdict,
 )
-from ppo.paper.intervals import difference, share_difference
+from ppo.paper.intervals import difference, mean_error, share_difference
 from ppo.paper.printed import LENGTHS, TRAINED, ZERO_SHOT, ZERO_SHOT_MEAN, Printed, fifth_task
-from ppo.paper.quantities import numbers
+from ppo.paper.quantities import error_before, numbers
 from ppo.paper.ranks import ranks_part
 from ppo.paper.scenes import draw_scenes, mean_and_error
 from ppo.paper.tables import CRAFTER_ROW, TABLES
@@ -59,6 +60,24 @@ def test_differences_over_seeds():
     mean, low, high = difference([[0.0, 1.0, 1.0]], [[0.5, 0.5]])
     # as in the interval of one side: all zeros or all ones are beyond 2.5 %
     assert mean == pytest.approx(1 / 6) and (low, high) == (-0.5, 0.5)
+
+
+def test_a_difference_with_the_doubt_of_one_side():
+    rng = np.random.default_rng(7)
+    seeds = list(rng.normal(0.5, 0.03, 5))
+    _, low, high = difference([seeds], [[0.4]])
+    _, wide_low, wide_high = difference([seeds], [[0.4]], error=0.05)
+    half = math.hypot((high - low) / 2, 1.96 * 0.05)  # variances add up
+    assert (wide_high - wide_low) / 2 == pytest.approx(half, rel=0.05)
+
+
+def test_the_error_of_one_evaluation(tmp_path):
+    [run] = [made(tmp_path / "a", before=0.5)]
+    run.evals[0] |= {"eval/episodes": 98, "eval/return": 3.0, "eval/return_stderr": 0.2}
+    assert error_before([run], "eval/success") == pytest.approx(0.05)  # (.5 x .5 / 100)^.5
+    assert error_before([run], "eval/return") == 0.2
+    assert error_before([run], "eval/episode_len") == 0.0
+    assert mean_error([0.3, 0.4]) == 0.25  # (.09 + .16)^.5 / 2
 
 
 def test_differences_over_episodes_by_hand():
@@ -128,9 +147,12 @@ def test_an_effect_needs_two_seeds(tmp_path):
     assert difference_of(effect, {}) is None
     assert difference_of(effect, {"goto": [one]}) is None
     two = {"goto": [one, made(tmp_path / "b", 0.9)]}
-    assert difference_of(effect, two) == (0.5, 0.5, 0.5)
+    # The seeds do not differ. Before: 40 of 100 episodes, 41 of 102 with one success and one
+    # failure more: the standard error is (.402 x .598 / 102)^.5 = .0485; 1.96 of them are .095.
+    mean, low, high = difference_of(effect, two)
+    assert mean == 0.5 and (low, high) == pytest.approx((0.405, 0.595), abs=0.005)
     text = effects_part([effect], two)
-    assert "| goto | +0.500 [+0.500, +0.500] | 2 and 1 | 0.05 | seen |" in text
+    assert "| goto | +0.500 [+0.4" in text and "] | 2 and 1 | 0.05 | seen |" in text
     assert "| goto | 0 and 0 | 0.05 | not decided |" in effects_part([effect], {})
     # of two initial models the seeds do not matter
     zero = Effect("n", (("goto",), "before eval/success"), (("goto",), "before eval/success"))

@@ -157,7 +157,7 @@ def test_a_torn_last_line_is_left_out(tmp_path, capsys):
     ("content", "said"),
     [
         (None, "has no trajectories.jsonl"),
-        ("", "holds no turn"),
+        ("", "is empty (--log-envs 0?)"),
         ('{"update": 0}\n[]\n', "holds no turn"),
     ],
 )

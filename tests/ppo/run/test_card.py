@@ -70,6 +70,17 @@ def test_a_card_counts_evaluations_up_to_its_model(tmp_path):
                     "| 2 | 4 | 0.750 [0.100, 0.900] | 0.000 +- 0.000 | 3.0 |"]  # fmt: skip
 
 
+def test_evaluations_that_somebody_asked_for_fill_gaps(tmp_path):
+    line = lambda update, success, **more: json.dumps({
+        "update": update, "eval/episodes": 4, "eval/success": success, "eval/success_low": 0.1,
+        "eval/success_high": 0.9, "eval/return": 0, "eval/return_stderr": 0, "eval/episode_len": 3,
+    } | more) + "\n"  # fmt: skip
+    lines = [line(2, 0.5), line(2, 0.25, asked=True), line(3, 0.75, asked=True)]
+    (tmp_path / "eval.jsonl").write_text("".join(lines))
+    rows = evaluation_table(tmp_path, 3).splitlines()[2:4]
+    assert [row.split(" [")[0] for row in rows] == ["| 2 | 4 | 0.500", "| 3 | 4 | 0.750"]
+
+
 def test_a_run_without_a_model_gets_no_card(tmp_path):
     refresh_card(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -215,6 +215,33 @@ def test_a_finished_run_can_be_made_longer(copied, toy_run):
     assert json.loads((copied / "args.json").read_text())["args"]["num_updates"] == 5
 
 
+def test_a_run_that_is_made_longer_keeps_its_evaluations(model_dir, tmp_path):
+    run = tmp_path / "run"
+    evaluations = lambda: [json.loads(line) for line in (run / "eval.jsonl").open()]
+    train(run, model_dir, "--env-name toy --num-updates 3")  # the interval is 2
+    resume(run, "--eval-only --eval-episodes 1")
+    first = evaluations()
+    resume(run, "--num-updates 5 --override")
+    # 3 was the end, and is no multiple of 2: neither is played again
+    assert evaluations()[:4] == first and [e["update"] for e in first] == [0, 2, 3, 3]
+    assert [e["update"] for e in evaluations()[4:]] == [4, 5]
+    assert [bool(e.get("asked")) for e in evaluations()] == [False] * 3 + [True] + [False] * 2
+
+
+def test_a_run_goes_on_from_another_directory(toy_run, tmp_path, monkeypatch):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    about = json.loads((run / "args.json").read_text())
+    model = Path(about["args"]["model"])
+    about["args"]["model"], about["cwd"] = model.name, str(model.parent)
+    (run / "args.json").write_text(json.dumps(about))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert Path(get_args(["--resume", str(run)]).model) == model
+    assert Path(get_args(["--resume", str(run), "--model", str(model)]).model) == model
+    with pytest.raises(SystemExit):
+        get_args(["--resume", str(run), "--model", str(TINY)])
+
+
 def test_evaluation_only_leaves_a_run_as_it_is(copied):
     before = outcome(copied)
     resume(copied, "--eval-only --eval-episodes 3")
