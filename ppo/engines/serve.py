@@ -8,6 +8,7 @@ What it refuses in training it refuses here. The model's name is "policy", and a
 Requests that wait at the same time are answered as a batch.
 """
 
+import json
 import sys
 from argparse import Namespace
 from contextlib import suppress
@@ -21,7 +22,6 @@ from envs.text_env import Said
 from memory.chat import Renderer
 from memory.messages import Chat
 from ppo.engines.contract import Engine, make_engine
-from ppo.run.earlier import saved_args
 from storage.program import Parser
 
 SLOTS = 32  # responses that are sampled at the same time
@@ -53,15 +53,17 @@ def main(argv: list[str] | None = None) -> int:
 def args_of(run: Path, initial: bool, engine: str | None) -> Namespace:
     """Return the arguments of a run, for its model alone. ValueError: there is no such run"""
     try:
-        args = saved_args(run)
-    except ValueError as error:
+        about = json.loads((run / "args.json").read_text(encoding="utf-8"))
+        known = about["args"]["model"]
+    except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{run}: no run there (its args.json cannot be read)") from error
-    model = args["model"] if initial else run / "model"
+    begun = Path(about.get("cwd", "."), known)  # unless it is a name of the hub
+    model = (begun if begun.is_dir() else known) if initial else run / "model"
     if not (initial or model.is_dir()):
         raise ValueError(f"{run} has not saved a model yet; --initial serves what it began with")
     # LoRA's adapters are merged in what a run saves, and nobody asks the critic.
-    args |= dict(model=str(model), lora_rank=0, critic_layers=0, eval_only=True, zero_stage=0)
-    return Namespace(**args | dict(engine=engine or args["engine"]))
+    alone = dict(model=str(model), lora_rank=0, critic_layers=0, eval_only=True, zero_stage=0)
+    return Namespace(**about["args"] | alone | ({"engine": engine} if engine else {}))
 
 
 def open_endpoint(port: int, session: Session) -> Endpoint:
@@ -97,8 +99,7 @@ def answer_all(engine: Engine, render: Renderer, session: Session, seed: int) ->
             except Exception as error:  # too long, or the template refuses it, with any error
                 call.give(Refused(str(error), code="invalid_request_error"))
                 continue
-            asked.tokens = len(prompt.ids)
-            slot = free.pop()
+            slot, asked.tokens = free.pop(), len(prompt.ids)
             waiting[slot] = call, number
             engine.submit(slot, prompt, seed=(seed, number))
         for slot, response in engine.step():
