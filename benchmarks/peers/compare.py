@@ -22,17 +22,17 @@ from ppo.paper.comparisons import (
     DUAL,
     GROUPS,
     LRS,
-    SEARCH_EPISODES,
     SEARCH_SEEDS,
     Method,
     Task,
+    episodes_of,
     family_of,
     flags_of,
     initial_flags,
     run_name,
 )
 from ppo.paper.quantities import final_evaluation
-from ppo.paper.rows import EPISODES, PaperRow
+from ppo.paper.rows import PaperRow
 from ppo.paper.runs import HOME, PlannedRun, command_of, flag_words, perform, read_run, relative
 from ppo.reports.charts import import_figure
 from ppo.reports.program import Program
@@ -77,7 +77,8 @@ def compare(args) -> int:
     import_figure()
     os.environ["OMP_NUM_THREADS"] = "1"  # of all runs: they are compared by processor time
     names = [run_name(*run) for run in plan.all()]
-    if not any(args.only in name for name in names):
+    chosen = lambda run: args.only in run_name(*run)
+    if not any(map(chosen, plan.all())):
         raise ValueError(f"--only {args.only}: its runs are {', '.join(dict.fromkeys(names))}")
     if not args.dry_run:
         args.out.mkdir(parents=True, exist_ok=True)
@@ -86,7 +87,7 @@ def compare(args) -> int:
             raise ValueError(
                 "TRL is missing: name the folder that it was installed into with --trl"
             )
-        for task in TASKS:
+        for task, *_ in filter(chosen, plan.all()):
             plan.make_model(task)
     stages = [(stage, task) for task in TASKS for stage in (plan.search, plan.first, plan.runs)]
     for stage, task in [] if args.page else stages:
@@ -209,7 +210,7 @@ class Plan:
         words = ["-m", "benchmarks.peers.trl_grpo", *flag_words(given)]
         judge = ["main.py", "--eval-only", *flag_words({
             "env_name": task.env, "model": relative(path / "model"), "engine": "transformers",
-            "eval_episodes": SEARCH_EPISODES if seed == SEARCH_SEED else EPISODES,
+            "eval_episodes": episodes_of(task, seed),
             "run_dir": relative(path / "evaluation"),
         })]  # fmt: skip
         if not dry and path.exists():

@@ -16,7 +16,6 @@ from statistics import fmean
 from ppo.paper.compared import write_comparison
 from ppo.paper.comparisons import (
     COMPARISONS,
-    SEARCH_SEEDS,
     Comparison,
     Method,
     Task,
@@ -82,7 +81,7 @@ class Plan:
         task, factors = self.comparison.tasks[0], self.comparison.factors
         if len(factors) == 1:
             return []
-        choices = product(SEARCH_SEEDS, factors, self.comparison.methods)
+        choices = product(self.comparison.search_seeds, factors, self.comparison.methods)
         return [
             self.run(task, method, factor, seed)
             for seed, factor, method in choices
@@ -113,13 +112,13 @@ class Plan:
         return planned_run(self.folder, row, seed, flags)
 
     def found(self, method: Method, factor: float) -> list[float]:
-        """Success on the panel after the finished runs of the search."""
+        """What the panel shows after the finished runs of the search."""
         task, found = self.comparison.tasks[0], []
-        for seed in SEARCH_SEEDS:
+        for seed in self.comparison.search_seeds:
             path = self.run(task, method, factor, seed).path
             run = read_run(path) if path.exists() else None
             end = final_evaluation(run) if run else None
-            found += [end["eval/success"]] if end else []
+            found += [end[f"eval/{task.measure}"]] if end else []
         return found
 
     def factor(self, method: Method) -> float | None:
@@ -128,7 +127,7 @@ class Plan:
         if len(factors) == 1:
             return factors[0]
         found = {factor: self.found(method, factor) for factor in factors}
-        if any(len(successes) < len(SEARCH_SEEDS) for successes in found.values()):
+        if any(len(ends) < len(self.comparison.search_seeds) for ends in found.values()):
             return None
         return max(factors, key=lambda factor: (fmean(found[factor]), -abs(factor - 1)))
 

@@ -1,31 +1,28 @@
-"""Writes the page of a comparison: how far it is, tables over seeds, and curves of success.
+"""Writes the page of a comparison: how far it is, tables over seeds, and curves of training.
 
 Turns are environment turns, the warm-up's included. Minutes are processor time of collecting,
 scoring and training, as other work on the machine does not change it, without evaluations. A curve
-is the interquartile mean over seeds of the success of the last 100 episodes in training, with its
-bootstrap interval at each point.
+is the interquartile mean over seeds of the success, in Crafter the return, of the last 100 episodes
+in training, with its bootstrap interval at each point.
 """
 
 from pathlib import Path
 
-from ppo.paper.comparisons import SEARCH_SEEDS, Comparison, Method, Task
+from ppo.paper.comparisons import Comparison, Method, Task
 from ppo.paper.intervals import ABOUT_INTERVALS, interval, told
 from ppo.paper.quantities import final_evaluation
+from ppo.paper.rows import measure_of
 from ppo.paper.runs import read_run
 from ppo.reports.charts import STYLE, colour_of, import_figure, png_of
 from ppo.reports.evaluations import markdown_table
 from ppo.reports.run_files import Run
 
 POINTS = 60  # of a curve
-WINDOW = 100  # of so many episodes success is the mean; of the first ones short ones end first
+WINDOW = 100  # of so many episodes a point is the mean; of the first ones short ones end first
 AXES = {
     "turns": "environment turns, the warm-up included",
     "minutes": "minutes of a processor, evaluations aside",
 }
-ABOUT_AFTER = (
-    '"Before" is the success of the initial model and "after" that of the trained ones over seeds, '
-    "on the same 512 episodes. "
-)
 
 
 def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> None:
@@ -45,10 +42,25 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
                 file = f"{path.stem}-{task.env}-{axis}.png"
                 (path.parent / file).write_bytes(png)
                 parts[-1] += f"\n\n![{file}]({file})"
-    parts += [ABOUT_AFTER + ABOUT_INTERVALS.strip(), f"## What is seen\n\n{comparison.seen}"]
+    parts += [about_after(comparison.tasks[0]), about_commits(found)]
+    parts.append(f"## What is seen\n\n{comparison.seen}")
     if len(comparison.tasks) > 1:
         parts.insert(4, f"## All tasks\n\n{overall_table(comparison, found)}")
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+
+
+def about_after(task: Task) -> str:
+    """What the columns of a table are; the tasks of a comparison are alike in this."""
+    return (
+        f'"Before" is the {task.measure} of the initial model and "after" that of the trained ones '
+        f"over seeds, on the same {task.episodes} episodes.{ABOUT_INTERVALS}"
+    )
+
+
+def about_commits(found: dict) -> str:
+    """One sentence, nothing before the first run."""
+    commits = sorted({run.commit for runs in found.values() for run in runs.values()} - {"-"})
+    return f"Commits: {', '.join(commits)}." if commits else ""
 
 
 def runs_of(plan, task: Task, method: Method) -> dict[int, Run]:
@@ -72,14 +84,14 @@ def progress(found: dict, plan) -> str:
     search = [plan.found(m, f) for m in plan.comparison.methods for f in plan.comparison.factors]
     of_search = ""
     if len(plan.comparison.factors) > 1:
-        tries = len(search) * len(SEARCH_SEEDS)
+        tries = len(search) * len(plan.comparison.search_seeds)
         of_search = f"{sum(map(len, search))} of {tries} runs of the search and "
     under_way = f"; {begun} more are under way" * (begun > 0)
     return f"**How far it is:** {of_search}{done} of {wanted} runs are finished{under_way}."
 
 
 def search_table(comparison: Comparison, plan) -> str:
-    """Mean success of the search, for each method and learning rate."""
+    """What each method reached with each learning rate in the search."""
     head = ["learning rate x", *(f"{factor:g}" for factor in comparison.factors), "chosen"]
     rows = []
     for method in comparison.methods:
@@ -87,8 +99,8 @@ def search_table(comparison: Comparison, plan) -> str:
         chosen = plan.factor(method)
         told = [" ".join(f"{x:.3f}" for x in sorted(cell)) or "-" for cell in cells]
         rows.append([method.label, *told, "-" if chosen is None else f"{chosen:g}"])
-    task, seeds = comparison.tasks[0].env, " and ".join(map(str, SEARCH_SEEDS))
-    about = f"Success on {task} after training, of seeds {seeds}."
+    task, seeds = comparison.tasks[0], " and ".join(map(str, comparison.search_seeds))
+    about = f"{task.measure.capitalize()} on {task.env} after training, with seed {seeds}."
     return f"## The search of learning rates\n\n{about}\n\n{markdown_table([head, *rows])}"
 
 
@@ -96,12 +108,13 @@ def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
     head = ["", "before", "after", "each seed", "turns", "processor minutes", "seeds"]
     initial = read_run(plan.before(task).path)
     before = initial and final_evaluation(initial)
+    measure = f"eval/{task.measure}"
     mean = lambda numbers, form: format(sum(numbers) / len(numbers), form) if numbers else "-"
     rows = []
     for k, method in enumerate(comparison.methods):
         done = finished(found[task, method])
-        after = [final_evaluation(run)["eval/success"] for run in done.values()]
-        first = f"{before['eval/success']:.3f}" if before and k == 0 else ""
+        after = [final_evaluation(run)[measure] for run in done.values()]
+        first = f"{before[measure]:.3f}" if before and k == 0 else ""
         each = " ".join(f"{x:.3f}" for x in after)
         turns, minutes = ([max(at) for run in done.values() if (at := points(run, axis))]
                           for axis in AXES)  # fmt: skip
@@ -122,17 +135,18 @@ def overall_table(comparison: Comparison, found: dict) -> str:
 
 
 def points(run: Run, axis: str) -> dict[float, float | None]:
-    """Where an update ended on an axis -> success of the last WINDOW episodes, None before."""
+    """Where an update ended on an axis -> success, in Crafter the return, of the last WINDOW
+    episodes, None before."""
     of_warm_up = "warmup/turns" if axis == "turns" else "time/processor"
     if axis == "minutes" and not all(of_warm_up in row for row in run.metrics):
         return {}  # the run is older than this figure
     start = sum(row.get(of_warm_up, 0) for row in run.warmup)
-    curve, seconds = {}, start
+    curve, seconds, measure = {}, start, measure_of(run.settings.get("env_name", "-"))
     for row in run.metrics:
         seconds += row.get("time/processor", 0.0)
         x = start + row["turns"] if axis == "turns" else seconds / 60
         full = row.get("rollout/episodes", WINDOW) >= WINDOW
-        curve[x] = row.get("rollout/success") if full else None
+        curve[x] = row.get(f"rollout/{measure}") if full else None
     return curve
 
 
@@ -142,8 +156,10 @@ def curves(comparison: Comparison, task: Task, found: dict, axis: str) -> bytes 
     with rc_context(STYLE):
         figure = Figure(figsize=(6.4, 4.6))
         axes, drawn = figure.subplots(), False
-        axes.set(title=f"Success, {task.env}", xlabel=AXES[axis], ylim=(-0.02, 1.02),
-                 ylabel="share of the last 100 episodes")  # fmt: skip
+        axes.set(title=f"{task.measure.capitalize()}, {task.env}", xlabel=AXES[axis],
+                 ylabel=f"mean of the last {WINDOW} episodes")  # fmt: skip
+        if task.measure == "success":
+            axes.set_ylim(-0.02, 1.02)
         for k, method in enumerate(comparison.methods):
             runs = [points(run, axis) for run in finished(found[task, method]).values()]
             if line := mean_curve([run for run in runs if run]):

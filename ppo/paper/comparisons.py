@@ -6,24 +6,34 @@ included. `compare` makes the runs and `compared` writes the page.
 
 from dataclasses import dataclass, field
 
-from ppo.paper.rows import EPISODES, SCALES, PaperRow
+from ppo.paper.rows import EPISODES, ONLY_EPISODES, SCALES, PaperRow, measure_of
 
 TURNS = 256  # of an update, at least; 32 x 8
+GROUPS = {"group_size": 8, "turns_per_update": TURNS}
+SEARCH_SEEDS = (101, 102)  # no seed of the comparison chooses its own learning rate
 
 
 @dataclass(frozen=True)
 class Task:
-    """seeds: how many; warm_up, updates: of TURNS turns each, of the methods with a critic"""
+    """seeds: how many; warm_up, updates: of `batch` turns each, of the methods with a critic;
+    episodes: of an evaluation"""
 
     env: str
     seeds: int
     warm_up: int
     updates: int
+    batch: int = TURNS
+    episodes: int = EPISODES
 
     @property
     def turns(self) -> int:
         """Environment turns of a run."""
-        return TURNS * (self.warm_up + self.updates)
+        return self.batch * (self.warm_up + self.updates)
+
+    @property
+    def measure(self) -> str:
+        """What of eval.jsonl the comparison shows."""
+        return measure_of(self.env)
 
 
 @dataclass(frozen=True)
@@ -40,23 +50,22 @@ class Method:
 @dataclass(frozen=True)
 class Comparison:
     """factors: multiples of the family's learning rate that each method is tried with; 1 alone: no
-    search. seen: what the runs show and what they do not prove, written when they are made"""
+    search. search_seeds: of its runs. seen: what the runs show and what they do not prove,
+    written when they are made"""
 
     title: str
     tasks: list[Task]
     methods: list[Method]
     about: str
     factors: tuple[float, ...] = (1.0,)
+    search_seeds: tuple[int, ...] = SEARCH_SEEDS
     seen: str = "Nothing is claimed before the runs are finished."
 
 
 PICKUP = Task("babyai-pickup", 5, 40, 40)
-GROUPS = {"group_size": 8, "turns_per_update": TURNS}
 # The learning rate of each family's recipe, which a factor multiplies
-LRS = {"paper": {}, "embedded": {"babyai": 2e-4, "baba": 2e-4, "tools": 4e-4}}
+LRS = {"paper": {}, "embedded": {"babyai": 2e-4, "baba": 2e-4, "crafter": 2e-4, "tools": 4e-4}}
 PAPER_LR = 1e-6
-SEARCH_SEEDS = (101, 102)  # no seed of the comparison chooses its own learning rate
-SEARCH_EPISODES = 256
 MODELS = {
     "paper": {"tools": "Qwen/Qwen2.5-3B-Instruct"},
     "embedded": {  # nothing is asked of their memory
@@ -66,6 +75,7 @@ MODELS = {
     },
 }
 
+ONE_GROUP = GROUPS | {"n_env": 8}  # as its episodes are long
 DUAL = Method("dual-gae", "dual-discount GAE (ours)")
 COMPARISONS = {
     "estimators": Comparison(
@@ -92,9 +102,9 @@ COMPARISONS = {
         factors=(0.5, 1.0, 2.0),
         seen="- Our estimator, GAE over tokens, GAE over turns and GiGPO end alike, above .98 on "
         "pickup and open. RLOO and GRPO end lower there and their seeds spread (open: .92 in the "
-        "mean, from .78 to .99). In two_room all six end between .90 and .93, and on the "
-        "calculator at .97 or .98 but for GRPO (.94). So nothing here says that dual discounts are "
-        "better than one discount over tokens or over turns.\n"
+        "interquartile mean, from .78 to .99). In two_room all six end between .90 and .93, and "
+        "on the calculator at .97 or .98 but for GRPO (.94). So nothing here says that dual "
+        "discounts are better than one discount over tokens or over turns.\n"
         "- A critic costs turns. Of a run on pickup and open the warm-up takes half, in two_room "
         "two thirds. Once it is over the three GAEs rise fast: to a success of .9 in training they "
         "need 4,000 to 7,000 more turns on pickup, where GiGPO needs 8,000 to 14,000 in all, and "
@@ -138,6 +148,25 @@ COMPARISONS = {
         "- Not proven: that this holds on longer episodes, where discounts matter more, on tasks "
         "that stay hard, or with large models.",
     ),
+    "long-episodes": Comparison(
+        "What the critic is worth over hundreds of turns: estimators in Crafter",
+        [Task("crafter", 3, 10, 50, batch=512, episodes=ONLY_EPISODES)],
+        [
+            DUAL,
+            Method("token-gae", "GAE over tokens", {"advantages": "token-gae"}),
+            Method("grpo", "GRPO", {"advantages": "grpo"} | ONE_GROUP, critic=False, groups=True),
+            Method("gigpo", "GiGPO", {"advantages": "gigpo"} | ONE_GROUP, critic=False,
+                   groups=True),
+        ],
+        "An episode takes some two hundred turns. Methods with a critic train on 32 x 16 turns at "
+        "a time and cut episodes there. Those without one play a group of 8 whole episodes for "
+        "each update, the smallest batch that they can have. Each has the settings that it was "
+        "published with ([method.md](../method.md)); epochs, minibatches, the number of turns, "
+        "the model and a constant learning rate are equal. The learning rate of the actor is "
+        "searched for with another seed and evaluations of 64 episodes.",
+        factors=(0.5, 1.0, 2.0),
+        search_seeds=SEARCH_SEEDS[:1],
+    ),
 }  # fmt: skip
 
 
@@ -152,20 +181,24 @@ def row_of(task: Task, method: Method, factor: float) -> PaperRow:
 def flags_of(scale: str, task: Task, method: Method, factor: float, seed: int) -> dict:
     """Flag -> value for main.py."""
     warm_up = task.warm_up if method.critic and "w_epoch" not in method.flags else 0
-    updates = task.turns // TURNS - warm_up
+    updates = task.turns // task.batch - warm_up
     lr = factor * LRS[scale].get(family_of(task), PAPER_LR)
     flags = base_flags(scale, task, seed) | {"lr": lr, "lr_schedule": "constant"}
     flags |= {"num_updates": updates, "eval_interval": updates}
     flags |= {"w_epoch": warm_up} if method.critic else {}
-    flags |= {"num_turns": updates * TURNS} if method.groups else {}
+    flags |= {"num_turns": updates * task.batch} if method.groups else {}
     flags |= {"skip_first_eval": True}  # neither model nor panel differ: see `initial_flags`
-    episodes = SEARCH_EPISODES if seed in SEARCH_SEEDS else EPISODES
-    return flags | method.flags | {"eval_episodes": episodes}
+    return flags | method.flags | {"eval_episodes": episodes_of(task, seed)}
+
+
+def episodes_of(task: Task, seed: int) -> int:
+    """Episodes of the evaluation after training."""
+    return task.episodes // 2 if seed in SEARCH_SEEDS else task.episodes
 
 
 def initial_flags(scale: str, task: Task) -> dict:
     """Flags of the evaluation of a task's initial model."""
-    return base_flags(scale, task, seed=1) | {"eval_episodes": EPISODES, "eval_only": True}
+    return base_flags(scale, task, seed=1) | {"eval_episodes": task.episodes, "eval_only": True}
 
 
 def base_flags(scale: str, task: Task, seed: int) -> dict:

@@ -1,15 +1,15 @@
 """Reproduces the paper's tables and figures: makes their runs, then writes a Markdown page.
 
     python -m ppo.paper.reproduce table1|table2|table3|figure3|figure4|figure5|claims|
-        babaisai|generalisation|estimators|ablations
+        babaisai|generalisation|estimators|ablations|long-episodes
         [--scale paper|embedded] [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR]
         [--out DIR] [-- FLAGS OF main.py]
 
 Runs are processes, one after another. A run with its final evaluation is skipped, and one that was
 begun goes on with --resume, so after an interruption the same command does the rest. To use two
 cores, start it twice with different --seeds (table1: --only), then once more with all of them for
-the page. `tables` says what is run, and `results` writes the page. The comparison of estimators and
-the ablations, which are ours, are in `comparisons`, `compare` and `compared`.
+the page. `tables` says what is run, and `results` writes the page. The comparisons of estimators
+and of the parts of our method, beyond the paper, are in `comparisons`, `compare` and `compared`.
 """
 
 import argparse

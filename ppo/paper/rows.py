@@ -49,10 +49,15 @@ SCALES = {
         },
         "tokens": 96,
         "seeds": 5,
-        "about": "embedded models of 0.14 M parameters, so the paper's levels are no yardstick "
-        "for ours: what compares is what training changes",
+        "about": "embedded models of fewer than 0.2 M parameters, so the paper's levels are no "
+        "yardstick for ours: what compares is what training changes",
     },
 }
+
+
+def measure_of(env: str) -> str:
+    """What of eval.jsonl tells how well an environment is played."""
+    return "return" if env == "crafter" else "success"
 
 
 @dataclass
@@ -71,7 +76,7 @@ class PaperRow:
     @property
     def measure(self) -> str:
         """What of eval.jsonl the table shows."""
-        return "return" if self.env == "crafter" else "success"
+        return measure_of(self.env)
 
 
 @dataclass

@@ -10,7 +10,7 @@ from made_runs import EVALUATION, write_run
 import arguments
 from ppo.paper import reproduce
 from ppo.paper.compare import Plan
-from ppo.paper.compared import mean_curve, points
+from ppo.paper.compared import mean_curve, points, runs_of, task_table
 from ppo.paper.comparisons import COMPARISONS, SEARCH_SEEDS, TURNS
 from ppo.paper.intervals import interval, iqm, told
 from ppo.paper.quantities import final_evaluation
@@ -226,3 +226,30 @@ def test_a_run_that_ends_with_its_turns_is_finished(tmp_path):
     assert final_evaluation(read_runs([run], [])[0]) is None
     run = write_run(tmp_path / "b", metrics[:2], [EVALUATION | {"update": 2}], **settings)
     assert final_evaluation(read_runs([run], [])[0]) is None
+
+
+def test_estimators_in_crafter_are_compared_by_return(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = Plan(COMPARISONS["long-episodes"], "embedded", tmp_path / "embedded/long-episodes", {})
+    for run in plan.search():
+        assert run.flags["eval_episodes"] == 64
+        made(run, 0.5)
+    commands = dry_run(capsys, "long-episodes", "--runs", str(tmp_path))
+    first, *parsed = [arguments.get_args(command) for command in commands]
+    assert first.eval_only and first.eval_episodes == 128 and len(parsed) == 4 * 3
+    for args in parsed:
+        batch = args.n_env * args.e_len  # of the methods with a critic, whose e_len is the recipe's
+        assert args.num_turns == 30_720 if args.no_critic else batch == 512
+        assert args.no_critic or (args.w_epoch + args.num_updates) * batch == 30_720
+        assert args.group_size == args.n_env == 8 if args.no_critic else args.group_size == 0
+        assert args.lr == 2e-4 and args.eval_episodes == 128
+    ours = plan.runs([2])[0]
+    end = EVALUATION | {"update": 50, "eval/success": 0.1, "eval/return": 7.25}
+    metrics = [{"update": 1, "turns": 512, "rollout/success": 0.1, "rollout/return": 3.5}]
+    write_run(ours.path, metrics, [end], **ours.flags)
+    (run,) = read_runs([ours.path], [])
+    assert points(run, "turns") == {512: 3.5}
+    task = plan.comparison.tasks[0]
+    found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
+    text = task_table(plan.comparison, task, found, plan)
+    assert "| 7.250 | 7.250 | 512 |" in text
