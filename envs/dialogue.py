@@ -124,6 +124,7 @@ def spoken(response: str) -> tuple[str, int]:
 
 # How a user that is a language model ends a dialogue and rewards it.
 DONE = re.compile(r"^[\s*_]*DONE:[\s*_]*(-?\.?\d\S*)", re.MULTILINE)
+MARK = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))(?![\d/%_]|[-.,]\d|[eE][-+]?\d)")  # not "8/10", "1,5"
 RULES = """
 
 You are the user, and the other one is the assistant: never speak for the assistant. When the \
@@ -169,11 +170,9 @@ class ChatUser:
         done = DONE.search(text)
         if done is None:
             return text or "...", 0.0, False
-        try:
-            mark = float(done[1].rstrip("*_.!"))
-        except ValueError:
-            mark = -1.0
-        if not 0 <= mark <= 1:  # "8/10" and the like would pay more than any other dialogue
+        number = MARK.match(done[1].rstrip("*_"))
+        mark = float(number[1]) if number else -1.0
+        if not 0 <= mark <= 1:  # it would pay more than any other dialogue
             said = f"{done[0].strip()!r:.80}, whose number must be from 0 to 1"
             raise ConnectionError(f"{self.url} ended the dialogue with {said}")
         return text[: done.start()].strip() or "Goodbye.", mark, True

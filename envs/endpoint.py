@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: the run's terminal is for the run."""
 
     def do_GET(self) -> None:
-        if self.path.rstrip("/") != "/v1/models":
+        if self.path.partition("?")[0].rstrip("/") != "/v1/models":
             return self._refuse(Refused(f"there is no {self.path}", 404, "not_found"))
         model = {"id": POLICY, "object": "model", "created": 0, "owned_by": "this run"}
         self._send(200, json.dumps({"object": "list", "data": [model]}).encode())

@@ -23,13 +23,17 @@ FOREIGN = {
     "response_format": (({"type": "text"},), "allows only some tokens"),
     "tool_choice": (("auto", "none"), "forces a tool, and so changes what the policy may say"),
     "n": ((1,), "asks for several answers, and a turn has one"),
+    "best_of": ((1,), "keeps the likeliest of several answers"),
+    "logits_processors": ((), "changes the distribution"),
 }
 # Fields of vLLM's own servers, which are not handed to the engine, even for an untrained answer
 OF_SERVERS = (
     "guided_json guided_regex guided_choice guided_grammar structured_outputs allowed_token_ids "
     "bad_words ignore_eos min_tokens"
-)
-FOREIGN |= dict.fromkeys(OF_SERVERS.split(), ((0,), "allows only some tokens"))
+).split()
+FOREIGN |= dict.fromkeys(OF_SERVERS, ((0,), "allows only some tokens"))
+OF_SERVERS += ["best_of", "logits_processors"]
+NOT_GIVEN = ("logprobs", "top_logprobs", "prompt_logprobs", "echo", "stop_token_ids")
 TEMPERATURES = (0.001, 1000)
 RANGES = {  # of numbers among FOREIGN
     "temperature": (0, 0), "top_p": (1e-6, 1), "top_k": (1, 10**6), "min_p": (0, 1), "n": (1, 128),
@@ -78,13 +82,15 @@ def request_of(body: dict, sampling: str = "refuse") -> Request:
         raise Refused("messages must be a list that is not empty", code="invalid_request_error")
     if body.get("functions"):
         raise Refused("functions is the old name of tools; please use tools")
-    if body.get("logprobs") or body.get("top_logprobs"):
-        raise Refused("logprobs are not given here; they stay with the trainer")
+    for name in NOT_GIVEN:
+        if body.get(name):
+            raise Refused(f"{name} is not given here: ids and log-probs stay with the trainer")
     foreign = _foreign_sampling(body) if sampling != "run" else {}
     if sampling == "refuse" and foreign:
         name, why = next(iter(foreign.items()))
         said = f"this endpoint samples from the policy that is trained: {name} {why}"
-        raise Refused(f"{said}; the run can serve it with --endpoint-sampling run or untrained")
+        how = "leaves it out" if name in OF_SERVERS else "or untrained can serve it"
+        raise Refused(f"{said}; a run with --endpoint-sampling run {how}")
     own = _sampling(body)
     if foreign:
         own["untrained"] = {name: _wish(name, body) for name in foreign}
@@ -133,7 +139,7 @@ def _wish(name: str, body: dict):
         if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
             raise wrong
         return value
-    if name in OF_SERVERS.split():
+    if name in OF_SERVERS:
         raise wrong
     if name == "logit_bias":
         if not all(isinstance(added, Real) and -100 <= added <= 100 for added in value.values()):

@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from textwrap import shorten
 
 from envs.contract import BrokenContract
@@ -81,31 +82,36 @@ def arguments_of(call: dict, schema: dict) -> dict:
 
 
 def converted(call: dict, known: dict[str, dict]) -> dict:
-    """Return the arguments of a call, unchecked, with the types that the schemas `known` say."""
-    raw = call.get("raw", False)
-    schema_of = lambda name: known[name] if isinstance(known.get(name), dict) else {}
-    return {name: _converted(x, schema_of(name), raw) for name, x in call["arguments"].items()}
+    """Return the arguments of a call, unchecked, with the types that the schemas `known` say. They
+    are a program's: where one cannot be read, the argument stays as it is."""
+    arguments = dict(call["arguments"])
+    for name, value in arguments.items():
+        schema = known[name] if isinstance(known.get(name), dict) else {}
+        with suppress(TypeError, AttributeError):
+            arguments[name] = _converted(value, schema, call.get("raw", False))
+    return arguments
 
 
 def fits(value, schema: dict) -> bool:
-    """Return whether a JSON value is what a schema, of get_json_schema's or a program's, allows."""
-    if isinstance(schema, bool):  # True allows every value, and False none
-        return schema
+    """Return whether a JSON value is what a schema, of get_json_schema's or a program's, allows.
+    What is null in a schema is not said there, as some programs write out all fields."""
+    if isinstance(schema, bool | None):  # True allows every value, and False none
+        return schema is not False
     if value is None and schema.get("nullable"):
         return True
-    if "anyOf" in schema:
+    if schema.get("anyOf"):
         return any(fits(value, choice) for choice in schema["anyOf"])
-    types = schema.get("type", list(TYPES))
+    types = schema.get("type") or list(TYPES)
     types = [types] if isinstance(types, str) else types
-    if not any(_is(value, name) for name in types) or value not in schema.get("enum", [value]):
+    if not any(_is(value, name) for name in types) or value not in (schema.get("enum") or [value]):
         return False
     if isinstance(value, list):
         parts = schema.get("prefixItems")
         if parts is not None and len(parts) != len(value):
             return False
-        parts = parts or [schema.get("items", {})] * len(value)
+        parts = parts or [schema.get("items")] * len(value)
         return all(map(fits, value, parts))
-    known, rest = schema.get("properties") or {}, schema.get("additionalProperties", True)
+    known, rest = schema.get("properties") or {}, schema.get("additionalProperties")
     parts = value.items() if isinstance(value, dict) else ()
     return all(fits(part, known.get(name, rest)) for name, part in parts)
 

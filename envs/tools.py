@@ -78,7 +78,7 @@ class ToolEnv(gymnasium.Env):
         """Return more figures of the episode that just ended, logged as `rollout/<name>`."""
         return {}
 
-    # Its tools and the methods up to `limit_reached` may call these two.
+    # Its tools and `answered` may call these two, and `reward` and `limit_reached` the first.
 
     def pay(self, amount: float) -> None:
         """Add to the reward of this turn."""
@@ -122,6 +122,7 @@ class ToolEnv(gymnasium.Env):
         cut = self.turns >= self.max_turns and not self.over
         if cut:
             self._earn("limit_reached")
+            self.over = False  # it was cut, whatever this method said
         reward, self.owed = self.owed, 0.0
         text = "\n".join(answer["content"] for answer in answers)
         info = self._info(text, answers) | {

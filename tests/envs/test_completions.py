@@ -68,6 +68,22 @@ def test_schemas_that_allow_everything_or_nothing():
     assert json.loads(call["function"]["arguments"]) == {"c": 1.0}
 
 
+NULLS = dict.fromkeys(("enum", "anyOf", "items", "properties", "additionalProperties"))
+UNREADABLE = [{"enum": 5}, {"anyOf": [3]}, {"type": 7}, {"properties": ["a"]}, {"items": "x"}]
+
+
+@pytest.mark.parametrize("schema", [{"type": "integer"} | NULLS, {"type": None}, *UNREADABLE])
+def test_schemas_with_nulls_and_schemas_that_are_none(schema):
+    known = {"x": schema, "y": {"type": "integer", "properties": {"a": None}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": known}}}
+    xml = "<parameter=x>3</parameter><parameter=y>4</parameter>"
+    whole = '<tool_call>{"name": "f", "arguments": {"x": 3.0, "y": 4.0}}</tool_call>'
+    for said in (f"<function=f>{xml}</function>", whole):
+        [call] = answer(said, tools=[tool])["message"]["tool_calls"]
+        given = json.loads(call["function"]["arguments"])
+        assert given["y"] == 4 and float(given["x"]) == 3
+
+
 def test_a_program_that_wants_one_call_gets_the_first():
     other = CALL.replace("1", "2")
     for parallel, n in ((True, 2), (None, 2), (False, 1)):

@@ -272,6 +272,10 @@ def test_another_model_is_the_user():
         ("Fair.\n  DONE: .5.\nBye.", ("Fair.", 0.5, True)),
         ("Are we DONE: 1?", ("Are we DONE: 1?", 0.0, False)),  # not a line of its own
         ("DONE: soon", ("DONE: soon", 0.0, False)),
+        ("DONE: 1)", ("Goodbye.", 1.0, True)),
+        ("DONE: 0.8; the light is on", ("Goodbye.", 0.8, True)),
+        ('"DONE: 0.9"\nDONE: 0.9"', ('"DONE: 0.9"', 0.9, True)),
+        ("DONE: 0.5…", ("Goodbye.", 0.5, True)),
         ("", ("...", 0.0, False)),
         (None, ("...", 0.0, False)),  # a model that only thought, or called a tool
     ],
@@ -281,7 +285,9 @@ def test_the_mark_that_ends_a_dialogue(said, heard):
         assert ChatUser(base_url, "m", "Be brief.")([]) == heard
 
 
-@pytest.mark.parametrize("mark", ["8/10", "10", "100%", "-5", "0,7", "1.01", "1e9"])
+@pytest.mark.parametrize(
+    "mark", ["8/10", "10", "100%", "-5", "0,7", "1.01", "1e9", "1/1", "0.5-0.8", "1_0"]
+)
 def test_a_mark_that_would_pay_too_much_ends_no_dialogue(mark):
     with endpoint(says(f"Thanks.\n**DONE: {mark}**")) as (base_url, _):
         with pytest.raises(ConnectionError, match=f"DONE: {mark}.* must be from 0 to 1"):

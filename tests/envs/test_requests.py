@@ -28,6 +28,7 @@ REFUSED = [
     ({"guided_json": {"type": "object"}}, "guided_json allows only some tokens"),
     ({"min_tokens": 5}, "min_tokens allows only some tokens"),
     ({"ignore_eos": True}, "ignore_eos allows only some tokens"),
+    ({"best_of": 4}, "best_of keeps the likeliest"),
 ]
 
 
@@ -36,6 +37,8 @@ def test_what_is_not_the_policys_distribution_is_refused_or_left_out(options, sa
     with pytest.raises(Refused, match=f"{said}.*--endpoint-sampling run") as refused:
         request(**options)
     assert refused.value.status == 400
+    can_serve = not set(options) & {"guided_json", "min_tokens", "ignore_eos", "best_of"}
+    assert ("or untrained can serve it" in str(refused.value)) == can_serve
     assert request("run", **options).sampling == {}  # the run's own sampling
 
 
@@ -73,7 +76,7 @@ def test_what_is_no_sample_goes_to_the_engine_as_asked(options, wish):
 
 
 NOBODY_CAN = [
-    {"guided_json": {"type": "object"}}, {"min_tokens": 5}, {"ignore_eos": True},
+    {"guided_json": {"type": "object"}}, {"min_tokens": 5}, {"ignore_eos": True}, {"best_of": 2},
     {"top_p": 0}, {"top_p": 7}, {"top_k": 1.5}, {"top_k": True}, {"n": 0}, {"n": 1000},
     {"presence_penalty": "much"}, {"repetition_penalty": 0}, {"logit_bias": {"3": 101}},
     {"response_format": {"type": "xml"}}, {"response_format": {"type": "json_schema"}},
@@ -109,8 +112,10 @@ def test_what_asks_for_nothing_is_not_refused():
         ({"stop": [3]}, "stop must be"),
         ({"stop": [""]}, "stop must be"),
         ({"functions": [{}]}, "please use tools"),
-        ({"logprobs": True}, "logprobs are not given here"),
-        ({"top_logprobs": 3}, "logprobs are not given here"),
+        ({"logprobs": True}, "logprobs is not given here"),
+        ({"top_logprobs": 3}, "logprobs is not given here"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs is not given here"),
+        ({"stop_token_ids": [2]}, "stop_token_ids is not given here"),
         ({"tools": [{"function": {"name": 3}}]}, "each tool needs a name"),
         (
             {"tools": [{"function": {"name": "f", "parameters": {"properties": ["a"]}}}]},

@@ -110,6 +110,12 @@ def test_a_tool_may_end_the_episode(shop):
     assert contents(step) == ['{"tea": 1}', "You left."] and step.metrics["basket"] == 1
 
 
+def test_an_episode_that_is_cut_is_no_success(shop):
+    shop.limit_reached = lambda: shop.end() or 0.5  # it may pay, and there is nothing to end
+    *_, last = [act(shop, call("wait")) for _ in range(6)]
+    assert last.truncated and not last.terminated and not last.success and last.reward == 0.5
+
+
 def test_what_cannot_be_read_costs_the_penalty(shop):
     for turn, response in enumerate(["<think>I look", "<tool_call>put(tea)</tool_call>", ""], 1):
         step = act(shop, response)
