@@ -22,6 +22,7 @@ from envs.text_env import Said
 from memory.chat import Renderer
 from memory.messages import Chat
 from ppo.engines.contract import Engine, make_engine
+from ppo.run.earlier import model_begun
 from storage.program import Parser
 
 SLOTS = 32  # responses that are sampled at the same time
@@ -54,16 +55,15 @@ def args_of(run: Path, initial: bool, engine: str | None) -> Namespace:
     """Return the arguments of a run, for its model alone. ValueError: there is no such run"""
     try:
         about = json.loads((run / "args.json").read_text(encoding="utf-8"))
-        known = about["args"]["model"]
-    except (OSError, ValueError, KeyError) as error:
+        known, begun = dict(about["args"]), model_begun(about)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{run}: no run there (its args.json cannot be read)") from error
-    begun = Path(about.get("cwd", "."), known)  # unless it is a name of the hub
-    model = (begun if begun.is_dir() else known) if initial else run / "model"
-    if not (initial or model.is_dir()):
+    model = begun if initial else str(run / "model")
+    if not (initial or Path(model).is_dir()):
         raise ValueError(f"{run} has not saved a model yet; --initial serves what it began with")
     # LoRA's adapters are merged in what a run saves, and nobody asks the critic.
-    alone = dict(model=str(model), lora_rank=0, critic_layers=0, eval_only=True, zero_stage=0)
-    return Namespace(**about["args"] | alone | ({"engine": engine} if engine else {}))
+    alone = dict(model=model, lora_rank=0, critic_layers=0, eval_only=True, zero_stage=0)
+    return Namespace(**known | alone | ({"engine": engine} if engine else {}))
 
 
 def open_endpoint(port: int, session: Session) -> Endpoint:

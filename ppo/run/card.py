@@ -8,6 +8,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+from ppo.run.earlier import model_begun
 from ppo.run.files import write_text
 from ppo.run.saved import model_update
 
@@ -76,9 +77,9 @@ USUAL = dict(on_invalid="default", history_thinking="keep", max_episode_steps=No
 def model_card(run: Path, update: int) -> str:
     """Return the card of the model that `update` updates of a run have made."""
     about = json.loads((run / ARGS).read_text(encoding="utf-8"))
-    args = about["args"]
-    local = Path(args["model"]).exists()  # its path says nothing to others
-    model = Path(args["model"]).name if local else args["model"]
+    args, begun = about["args"], model_begun(about)
+    local = Path(begun).exists()  # its path says nothing to others
+    model = Path(begun).name if local else begun
     shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
     every = args.get("memory") in ("full", "verbatim")  # a length would be refused
     names = [name for name in PROMPTS if not (every and name == "memory_length")]
@@ -110,14 +111,15 @@ def cell(value) -> str:
 
 def evaluation_table(run: Path, update: int) -> str:
     """Return a row for each update up to `update` that the run evaluated. Evaluations that somebody
-    asked for later may have other settings; they count where the run made none."""
-    path, rows = run / "eval.jsonl", {}
+    asked for later may have other settings; the last one counts where the run made none."""
+    path, rows, own = run / "eval.jsonl", {}, set()
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         with suppress(ValueError):  # a line that was filled in is empty or torn
             record = json.loads(line)
-            late = record.get("asked") and record["update"] in rows
-            if record["update"] <= update and not late:
-                rows[record["update"]] = ROW.format_map(record)
+            made, asked = record["update"], record.get("asked")
+            if made <= update and not (asked and made in own):
+                rows[made] = ROW.format_map(record)
+                own |= set() if asked else {made}
     if not rows:
         return "None yet.\n"
     said = "Success with its Wilson 95 % interval, return with its standard error"

@@ -22,6 +22,7 @@ from ppo.run.saved import (
     checkpoints,
     damaged,
     delete_old,
+    is_complete,
     last_evaluation,
     model_update,
     newest,
@@ -153,10 +154,6 @@ def is_finished(run: Path, args) -> bool:
     saved = last and made == model_update(run) and is_complete(made, turns_made(run, made), args)
     evaluated = not args.eval_interval or last_evaluation(run) == made
     return bool(saved) and evaluated and not damaged(last[0])
-
-
-def is_complete(update: int, turns: int, args) -> bool:
-    return update == args.num_updates or args.num_turns is not None and turns >= args.num_turns
 
 
 def turns_said(args) -> str:

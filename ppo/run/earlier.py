@@ -40,13 +40,22 @@ def saved_args(run: Path) -> dict:
         raise ValueError(f"--resume {run}: no run there (args.json is missing)")
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        saved = dict(about["args"])
-        begun = Path(about.get("cwd", "."), saved["model"])  # the model, if it is a directory
+        saved = about["args"] | {"model": model_begun(about)}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
-    if begun.is_dir() and not Path(saved["model"]).is_dir():  # resumed in another directory
-        saved["model"] = str(begun)
     return saved | {"run_dir": run, "resume": None, "override": False}
+
+
+def model_begun(about: dict) -> str:
+    """Return the model that a run began with: its directory, or its name on the hub. A relative
+    name is one of the directory that the run began in, if it is still there.
+
+    about: the content of args.json. KeyError, TypeError: it does not describe a run
+    """
+    named = about["args"]["model"]
+    begun = Path(about.get("cwd", "."), named)
+    moved = os.path.realpath(begun) != os.path.realpath(named)
+    return str(begun) if moved and begun.is_dir() else named
 
 
 # Of a resumed run: flags that may change freely, and flags that not even --override changes.

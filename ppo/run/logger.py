@@ -182,8 +182,8 @@ class Logger:
         return there
 
     def _put_back(self, made: int) -> None:
-        """Show what the checkpoint knows of step `made`. TensorBoard had to forget this step, for
-        the evaluation after `made` updates is played again."""
+        """Show what the logs have of step `made`. TensorBoard had to forget this step, for the
+        evaluation after `made` updates may be played again."""
         for path in (self.run_dir / file for file in BOARD):
             for line in path.read_text().splitlines() if path.exists() else ():
                 with suppress(ValueError):  # a line that was filled in is empty

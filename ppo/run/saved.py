@@ -111,6 +111,11 @@ def turns_made(run: Path, update: int) -> int:
         return 0
 
 
+def is_complete(update: int, turns: int, args) -> bool:
+    """Whether a run needs no update after `update` of them and so many turns."""
+    return update == args.num_updates or args.num_turns is not None and turns >= args.num_turns
+
+
 def last_evaluation(run: Path) -> int | None:
     """How many updates the run's own last line in eval.jsonl is about; None if there is none."""
     try:

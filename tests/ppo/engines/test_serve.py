@@ -63,6 +63,25 @@ def test_a_process_that_is_asked(run):
         process.communicate()
 
 
+def test_what_a_run_began_with_is_found_from_anywhere(run, tmp_path, monkeypatch):
+    about = json.loads((run / "args.json").read_text())
+    model = Path(about["args"]["model"])
+    about["args"]["model"], about["cwd"] = model.name, str(model.parent)
+    (run / "args.json").write_text(json.dumps(about))
+    (tmp_path / "elsewhere" / model.name).mkdir(parents=True)  # another one of this name
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert serve.args_of(run, True, None).model == str(model)
+    assert serve.args_of(run, False, None).model == str(run / "model")
+
+
+@pytest.mark.parametrize("about", [[], {"args": []}, {"args": {"model": 3}}, {"cwd": 3}])
+def test_damaged_arguments_are_told(about, run):
+    args = json.loads((run / "args.json").read_text())
+    (run / "args.json").write_text(json.dumps(args | about if "cwd" in about else about))
+    with pytest.raises(ValueError, match="its args.json cannot be read"):
+        serve.args_of(run, True, None)
+
+
 def test_what_waits_is_answered_as_a_batch():
     tokenizer, sizes = make_tokenizer(), []
 

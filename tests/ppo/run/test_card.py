@@ -47,6 +47,15 @@ def test_a_card_names_the_base_of_its_model(run, tmp_path):
     assert "None yet." in card  # there is no eval.jsonl
 
 
+def test_a_card_written_elsewhere_names_no_directory_as_the_base(run, tmp_path, monkeypatch):
+    about = json.loads((run / "args.json").read_text())
+    model = Path(about["args"]["model"])
+    about["args"]["model"], about["cwd"] = model.name, str(model.parent)
+    (tmp_path / "args.json").write_text(json.dumps(about))
+    monkeypatch.chdir(tmp_path)
+    assert "base_model" not in model_card(tmp_path, 3)
+
+
 def test_the_command_of_a_card_has_what_is_not_as_usual(run, tmp_path):
     about = json.loads((run / "args.json").read_text())
     about["args"] |= {"memory": "full", "max_episode_steps": 9, "history_thinking": "strip"}
@@ -75,10 +84,12 @@ def test_evaluations_that_somebody_asked_for_fill_gaps(tmp_path):
         "update": update, "eval/episodes": 4, "eval/success": success, "eval/success_low": 0.1,
         "eval/success_high": 0.9, "eval/return": 0, "eval/return_stderr": 0, "eval/episode_len": 3,
     } | more) + "\n"  # fmt: skip
-    lines = [line(2, 0.5), line(2, 0.25, asked=True), line(3, 0.75, asked=True)]
+    asked = [line(1, 0.25, asked=True), line(2, 0.25, asked=True), line(3, 0.25, asked=True)]
+    lines = [asked[0], line(1, 0.5), line(2, 0.5), *asked[1:], line(3, 0.75, asked=True)]
     (tmp_path / "eval.jsonl").write_text("".join(lines))
-    rows = evaluation_table(tmp_path, 3).splitlines()[2:4]
-    assert [row.split(" [")[0] for row in rows] == ["| 2 | 4 | 0.500", "| 3 | 4 | 0.750"]
+    rows = evaluation_table(tmp_path, 3).splitlines()[2:5]
+    shown = [row.split(" [")[0] for row in rows]
+    assert shown == ["| 1 | 4 | 0.500", "| 2 | 4 | 0.500", "| 3 | 4 | 0.750"]
 
 
 def test_a_run_without_a_model_gets_no_card(tmp_path):

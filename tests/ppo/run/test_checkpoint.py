@@ -215,13 +215,23 @@ def test_a_finished_run_can_be_made_longer(copied, toy_run):
     assert json.loads((copied / "args.json").read_text())["args"]["num_updates"] == 5
 
 
-def test_a_run_that_is_made_longer_keeps_its_evaluations(model_dir, tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "longer"),
+    [
+        ("--num-updates 3", "--num-updates 5"),
+        ("--num-updates 9 --num-turns 12", "--num-turns 20"),  # an update has 4 turns
+        ("--num-updates 3 --num-turns 1000", "--num-updates 5"),
+    ],
+)
+def test_a_run_that_is_made_longer_keeps_its_evaluations(flags, longer, model_dir, tmp_path):
     run = tmp_path / "run"
     evaluations = lambda: [json.loads(line) for line in (run / "eval.jsonl").open()]
-    train(run, model_dir, "--env-name toy --num-updates 3")  # the interval is 2
+    train(run, model_dir, f"--env-name toy {flags}")  # the interval is 2
     resume(run, "--eval-only --eval-episodes 1")
     first = evaluations()
-    resume(run, "--num-updates 5 --override")
+    with (run / "eval.jsonl").open("ab") as log:
+        log.write(b'5\n[]\n{"a": 1}\n\xff\n{"upd')  # what a person or a torn write left there
+    resume(run, f"{longer} --override")
     # 3 was the end, and is no multiple of 2: neither is played again
     assert evaluations()[:4] == first and [e["update"] for e in first] == [0, 2, 3, 3]
     assert [e["update"] for e in evaluations()[4:]] == [4, 5]
@@ -238,6 +248,12 @@ def test_a_run_goes_on_from_another_directory(toy_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert Path(get_args(["--resume", str(run)]).model) == model
     assert Path(get_args(["--resume", str(run), "--model", str(model)]).model) == model
+    shutil.copytree(TINY, model.name)  # another model of this name lies here
+    assert Path(get_args(["--resume", str(run)]).model) == model
+    assert Path(get_args(["--resume", str(run), "--model", str(model)]).model) == model
+    monkeypatch.chdir(model.parent)
+    assert get_args(["--resume", str(run)]).model == model.name
+    monkeypatch.chdir(tmp_path / "elsewhere")
     with pytest.raises(SystemExit):
         get_args(["--resume", str(run), "--model", str(TINY)])
 
