@@ -48,8 +48,8 @@ def compare(args, extra: dict, out: Path, made_by: str) -> int:
     about = f"{SCALES[args.scale]['about']}. {made_by}"
     if not args.dry_run:
         import_figure()
-        for folder in (out, args.runs):
-            folder.mkdir(parents=True, exist_ok=True)
+        for place in (out, args.runs):
+            place.mkdir(parents=True, exist_ok=True)
     # The learning rates of the comparison are known when the search is done.
     for stage in (plan.search, plan.runs):
         chosen = fitting(stage(args.seeds), args.only)
