@@ -92,7 +92,7 @@ def compare(args) -> int:
     stages = [(stage, task) for task in TASKS for stage in (plan.search, plan.first, plan.runs)]
     for stage, task in [] if args.page else stages:
         for method, factor, seed in stage(task):
-            if args.only not in run_name(task, method, factor):
+            if not chosen((task, method, factor)):
                 continue
             if args.seeds and seed not in args.seeds:
                 continue

@@ -159,8 +159,8 @@ COMPARISONS = {
                    groups=True),
         ],
         "An episode takes some two hundred turns. Methods with a critic train on 32 x 16 turns at "
-        "a time and cut episodes there. Those without one play a group of 8 whole episodes for "
-        "each update, the smallest batch that they can have. Each has the settings that it was "
+        "a time and cut episodes there. Those without one play one group of 8 whole episodes "
+        "for each update. Each has the settings that it was "
         "published with ([method.md](../method.md)); epochs, minibatches, the number of turns, "
         "the model and a constant learning rate are equal. The learning rate of the actor is "
         "searched for with another seed and evaluations of 64 episodes.",
