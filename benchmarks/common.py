@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
 from arguments import TINY
+from common.ranks import ALONE
 from ppo.engines.contract import make_engine
-from storage.ranks import ALONE
 
 GB = 2**30
 SHAPES = {

@@ -15,12 +15,12 @@ from tempfile import TemporaryDirectory
 import torch
 
 from benchmarks.common import GB, SHAPES, Stopwatch, make_vllm, save_model
+from common.cli import Parser
+from common.ranks import ALONE
 from ppo.engines.contract import CannotRun
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
-from storage.program import Parser
-from storage.ranks import ALONE
 
 TURNS, PROMPT, RESPONSE = 8, 600, 120
 DEVICE = ALONE.device

@@ -22,18 +22,18 @@ from tempfile import TemporaryDirectory
 from arguments import get_args
 from benchmarks.common import SHAPES, Stopwatch, save_model
 from benchmarks.rollout import Story
+from common.cli import Parser
+from common.ranks import ALONE
 from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import VecEnv, make_envs
 from main import collect
 from memory import make_memories
-from memory.chat import make_render
+from memory.render import make_render
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.engines.contract import make_engine
 from ppo.model.actor_critic import make_models
-from ppo.run.stop import Stop
-from storage.program import Parser
-from storage.ranks import ALONE
+from run.stop import Stop
 from storage.rollout import make_storage
 
 FASTEST, SLOWEST = 1.0, 5.0  # seconds of a tool

@@ -15,18 +15,18 @@ from types import SimpleNamespace
 
 import torch
 
-import ppo.fit.estimate
 import ppo.model.decoder
+import run.fit.estimate
 from arguments import get_args
 from benchmarks.common import proc_bytes, random_lm, run_python
-from memory.chat import Prompt
+from common.cli import Parser
+from common.ranks import ALONE
+from memory.render import Prompt
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.engines.contract import Response
-from ppo.fit.estimate import Setting, Shape, totals
 from ppo.model.actor_critic import ActorCritic, Reference
-from storage.program import Parser
-from storage.ranks import ALONE
+from run.fit.estimate import Setting, Shape, totals
 from storage.rollout import RolloutStorage
 
 TURNS, PROMPT, RESPONSE = 16, 128, 128
@@ -64,7 +64,7 @@ def measure(vocab=4096, n_layers=12, tied=False, **changes) -> dict[str, float |
 
     changes: fields of `Setting`
     """
-    ppo.model.decoder.LOGITS_PER_CHUNK = ppo.fit.estimate.LOGITS_PER_CHUNK = CHUNK
+    ppo.model.decoder.LOGITS_PER_CHUNK = run.fit.estimate.LOGITS_PER_CHUNK = CHUNK
     cuda, device = torch.cuda.is_available(), ALONE.device
     setting = Setting(1, PROMPT + RESPONSE, PROMPT, RESPONSE, n_env=1, cuda=cuda)
     setting = replace(setting, **changes)

@@ -3,7 +3,7 @@
     python -m benchmarks.on_paper            prints the tables
     python -m benchmarks.on_paper --write    puts them into docs/scaling.md
 
-Nothing runs and nothing is measured: the figures are those of `ppo.fit`. For each model and number
+Nothing runs and nothing is measured: the figures are those of `run.fit`. For each model and number
 of GPUs, all combinations of the flags that change memory and time, but not the method, are tried.
 The quickest that fits is shown, where each flag must save 5 %. LoRA is tried only if none fits.
 """
@@ -17,10 +17,10 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from arguments import get_args
-from ppo.fit.advice import fits, needs, setting_of
-from ppo.fit.estimate import Setting, Shape, loading, totals
-from ppo.fit.roofline import DEVICES, PHASES, room, seconds
-from storage.program import Parser
+from common.cli import Parser
+from run.fit.advice import fits, needs, setting_of
+from run.fit.estimate import Setting, Shape, loading, totals
+from run.fit.roofline import DEVICES, PHASES, room, seconds
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
 # The published shapes of Qwen2.5: hidden, MLP, layers, heads, heads of keys, vocabulary, tied

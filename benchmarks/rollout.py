@@ -25,18 +25,18 @@ import torch
 
 from arguments import TINY
 from benchmarks.common import SHAPES, Stopwatch, make_vllm, medians, save_model, seconds
+from common.cli import Parser
+from common.ranks import ALONE
 from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import VecEnv
 from main import collect
 from memory import make_memories
-from memory.chat import Renderer
+from memory.render import Renderer
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
-from ppo.run.stop import Stop
-from storage.program import Parser
-from storage.ranks import ALONE
+from run.stop import Stop
 from storage.rollout import RolloutStorage
 
 REPETITIONS = 3

@@ -18,12 +18,13 @@ from minigrid.minigrid_env import MiniGridEnv
 
 from arguments import GROUPED, MODELS, TINY, get_args
 from benchmarks.common import GB, Stopwatch, medians, proc_bytes, run_python, seconds
+from common.cli import Parser
 from envs import make_env
 from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import make_envs
 from main import collect
 from memory import make_memories
-from memory.chat import Renderer
+from memory.render import Renderer
 from ppo.advantages import ESTIMATORS, make_estimator
 from ppo.advantages.batch import Batch
 from ppo.advantages.gae import dual_gae
@@ -33,9 +34,8 @@ from ppo.engines.lockstep import TransformersEngine
 from ppo.model import decoder
 from ppo.model.actor_critic import make_models
 from ppo.model.reference import Reference
-from ppo.run.stop import Stop
+from run.stop import Stop
 from storage.minibatch import MicroBatch
-from storage.program import Parser
 from storage.rollout import RolloutStorage, make_storage
 
 

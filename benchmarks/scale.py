@@ -21,22 +21,22 @@ from transformers import AutoTokenizer
 
 from arguments import TINY, get_args
 from benchmarks.common import Stopwatch, proc_bytes
+from common.ranks import ALONE
 from envs.pool.seeds import training_seeds
 from envs.pool.vec_env import make_envs
 from main import collect
 from memory import make_memories
-from memory.chat import Renderer
+from memory.render import Renderer
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import Engine
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import Scores, make_models
-from ppo.run.figures import batch_figures
-from ppo.run.process import GARBAGE
-from ppo.run.stop import Stop
-from ppo.run.turns import write_turns
-from storage.ranks import ALONE
+from run.figures import batch_figures
+from run.process import GARBAGE
+from run.stop import Stop
+from run.turns import write_turns
 from storage.rollout import make_storage
 
 SAID = "THINK: I go right.\nACTION: right"

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from storage.program import Parser
+from common.cli import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
 FLAGS = """--env-name babyai-goto --model models/tiny --n-env 16 --e-len 8 --minibatch 64

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.common import proc_bytes
-from storage.program import Parser
+from common.cli import Parser
 
 EVERY, OFFSET = 50, 10  # evaluations, whose workers would be counted, are at multiples of 25
 COMMAND = """main.py --env-name toy --env-workers 2 --n-env 4 --e-len 2 --minibatch 8 --w-epoch 1

@@ -20,10 +20,10 @@ import torch
 
 from arguments import TINY
 from benchmarks.common import SHAPES, Stopwatch, make_vllm, save_model
+from common.cli import Parser
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.pretrained import load_lm
-from storage.program import Parser
 
 PROMPT_LIMIT, PROMPT = 1024, 200  # tokens
 

@@ -14,14 +14,14 @@ from envs.prompts import check_fields
 
 # The name of an environment is a key of ENVS, or key-task if the class lists `tasks`.
 ENVS = {
-    "babyai": "envs.babyai:BabyAI",
-    "baba": "envs.babaisai:BabaIsAI",
-    "crafter": "envs.crafter:Crafter",
-    "dialogue-guess": "envs.guess:Guess",
-    "gsm8k": "envs.gsm8k:GSM8K",
-    "tools-calculator": "envs.calculator:Calculator",
-    "tools-shop": "envs.shop:Shop",
-    "toy": "envs.toy:Toy",
+    "babyai": "envs.games.babyai:BabyAI",
+    "baba": "envs.games.babaisai:BabaIsAI",
+    "crafter": "envs.games.crafter:Crafter",
+    "dialogue-guess": "envs.dialogue.guess:Guess",
+    "gsm8k": "envs.tools.gsm8k:GSM8K",
+    "tools-calculator": "envs.tools.calculator:Calculator",
+    "tools-shop": "envs.tools.shop:Shop",
+    "toy": "envs.games.toy:Toy",
 }
 AGENT, TOOLS = "agent:", "tools:"  # names of programs and of classes with tools begin so
 FORMS = ("module:EnvId", "tools:module:Class", "agent:module:function")  # of a user's own
@@ -57,7 +57,7 @@ def make_env(name: str, prompts: dict | None = None, on_invalid: str = "default"
 
 def _make(name: str, options: dict):
     if name.startswith(AGENT):
-        from envs.agent import AgentEnv
+        from envs.agents.agent import AgentEnv
 
         return AgentEnv(name.removeprefix(AGENT), **options)
     if library(name):

@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from memory.messages import after_thought, tidy
+from common.chat import after_thought, tidy
 
 # The literal markers, in order of preference. Other spellings count if none of these is there.
 MARKERS = ("ACTION:", "action:", "Action")

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import gymnasium
 import numpy as np
 
+from common.chat import is_message
+from common.plugins import defined_at, place_of
 from envs.actions import plain
-from memory.messages import is_message
-from storage.named import defined_at, place_of
 
 RESET = "(observation, info)"
 STEP = "(observation, reward, terminated, truncated, info)"
@@ -48,7 +48,7 @@ def fault_of(error: BaseException, making: bool = False) -> Fault:
 
     making: whether the environment was being made, where a ValueError's line says everything
     """
-    if isinstance(error, Fault):  # an environment that knows its faults, as `envs.agent`
+    if isinstance(error, Fault):  # an environment that knows its faults, as `envs.agents.agent`
         return error
     broken, unmade = isinstance(error, BrokenContract), making and isinstance(error, ValueError)
     line = f"{place_of(error) or _last_place(error)}{error!r}"

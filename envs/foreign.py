@@ -22,12 +22,12 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
+from common.chat import after_thought
+from common.plugins import defined_at, find_module, place_of
 from envs import TOOLS, library
 from envs.actions import plain, split
 from envs.contract import breach, check_actions, with_checks
 from envs.text_env import THINK_ACT, executed
-from memory.messages import after_thought
-from storage.named import defined_at, find_module, place_of
 
 THINK_SAY = THINK_ACT.replace("One valid action from the allowed set", "what you do")
 TIME_LIMIT = 1000  # turns, where nobody names a limit: an episode without end hangs an evaluation
@@ -50,7 +50,7 @@ def make_foreign(
         be; the line names the user's file
     """
     if name.startswith(TOOLS):
-        from envs.tool_classes import make_tools
+        from envs.tools.classes import make_tools
 
         return wrap(make_tools(name), max_episode_steps, format_penalty, own_random)
     _, env_id = find_module("environment", name, FORM)

@@ -2,8 +2,8 @@
 
 `TextEnv` finds the action in a model's response (`envs.actions`), applies the format penalty, makes
 the reward binary where the paper does, and counts turns up to the time limit. A subclass lists its
-actions and says how its world starts and moves; `envs.toy` is the shortest example. Memories and
-storage see `Observation` and `Step`.
+actions and says how its world starts and moves; `envs.games.toy` is the shortest example. Memories
+and storage see `Observation` and `Step`.
 """
 
 import functools

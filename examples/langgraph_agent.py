@@ -6,7 +6,7 @@
 It is trained as it is, and runs as it is against any OpenAI-compatible server:
 
     python main.py --env-name agent:examples.langgraph_agent:solve
-    python -m ppo.engines.serve runs/RUN --port 8000
+    python -m reports.serve runs/RUN --port 8000
     python -m examples.langgraph_agent --base-url http://127.0.0.1:8000/v1 --episodes 20
 
 It needs `pip install -e .[agents]`.
@@ -22,7 +22,7 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
-from envs.calculator import RANGE, Calculator, compute
+from envs.tools.calculator import RANGE, Calculator, compute
 
 TURNS = 8  # of the model
 # The tool in the words that the embedded model was made with. For a pretrained model, which reads

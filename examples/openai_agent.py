@@ -11,7 +11,7 @@ import json
 
 from openai import OpenAI
 
-from envs.calculator import Calculator
+from envs.tools.calculator import Calculator
 
 TURNS = 8
 

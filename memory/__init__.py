@@ -1,14 +1,14 @@
 """A memory decides which of the past turns the prompt of a turn shows.
 
 It has `reset(observation)`, `update(step)` and `messages()`. It knows chat messages, but neither
-tokens (`memory.chat` makes those) nor any particular environment. A new memory takes one file and
+tokens (`memory.render` makes those) nor any particular environment. A new memory takes one file and
 one line in MEMORIES, or `--memory module:Class`; it is constructed with the memory length.
 """
 
 from dataclasses import replace
 
-from memory.messages import Chat, is_message, tidy
-from storage.named import check_call, defined_at, find
+from common.chat import Chat, is_message, tidy
+from common.plugins import check_call, defined_at, find
 
 MEMORIES = {
     "window": "memory.window:WindowMemory",
@@ -34,7 +34,7 @@ def make_memories(args, pasts: list[tuple]) -> list:
 def make(name: str, length: int, thoughts: bool = True):
     """Return a memory of n = `length` turns; `name` is a key of MEMORIES or "module:Class".
 
-    thoughts: whether later prompts show what the agent thought, see `memory.messages.tidy`
+    thoughts: whether later prompts show what the agent thought, see `common.chat.tidy`
     """
     if length < 0:
         raise ValueError(f"memory length must be >= 0, got {length}")

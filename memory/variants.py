@@ -1,6 +1,6 @@
 """Memories to compare the window with: each changes one thing in `WindowMemory`."""
 
-from memory.messages import Chat, tidy
+from common.chat import Chat, tidy
 from memory.window import WindowMemory
 
 
@@ -30,7 +30,7 @@ class PeriodicMemory(WindowMemory):
 
 
 class FullMemory(WindowMemory):
-    """All turns of the episode, whatever n is; `memory.chat` drops the oldest at the limit.
+    """All turns of the episode, whatever n is; `memory.render` drops the oldest at the limit.
 
     It only appends: a turn stays as it was asked, and the instruction, which would come again with
     every question, is part of the system message. So a prompt begins with the one before and its

@@ -1,6 +1,6 @@
 """The memory of agent programs: the prompt is what the program sent, message for message."""
 
-from memory.messages import Chat
+from common.chat import Chat
 
 
 class VerbatimMemory:

@@ -11,7 +11,7 @@ messages that began the episode always stay, because they hold the task.
 
 from collections import deque
 
-from memory.messages import Chat
+from common.chat import Chat
 
 
 class WindowMemory:

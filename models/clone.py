@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from envs.text_env import act, begin
-from memory.chat import Renderer
+from memory.render import Renderer
 from memory.window import WindowMemory
 from models.players import PLAYERS
 from ppo.model.decoder import response_logps

@@ -24,8 +24,8 @@ import importlib
 import signal
 from pathlib import Path
 
+from common.cli import Parser
 from models.players import PLAYERS
-from storage.program import Parser
 
 
 def get_args(argv: list[str] | None) -> argparse.Namespace:

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from common.ranks import ALONE, Ranks
 from ppo.advantages import whiten
 from ppo.distributed import make_stepper
 from ppo.kl import k3
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
 from ppo.optimizer import Stepper
-from storage.ranks import ALONE, Ranks
 
 PIECES = 32  # a minibatch has at least so many pieces of chains: turns of one pull in one direction
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")

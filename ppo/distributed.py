@@ -21,9 +21,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ppo.errors import RunError
+from common.errors import RunError
+from common.ranks import ALONE, Ranks
 from ppo.optimizer import Stepper
-from storage.ranks import ALONE, Ranks
 
 
 class LaunchedRanks(Ranks):

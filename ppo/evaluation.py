@@ -1,15 +1,15 @@
 """The evaluation panel: a fixed set of seeded episodes, the same for every run.
 
 `Panel` takes the place of the RolloutStorage in `collect`. It keeps how episodes ended and, for a
-`Transcript` of ppo/reports/zero_shot.py, what the model said. Whichever environment is free plays
+`Transcript` of reports/zero_shot.py, what the model said. Whichever environment is free plays
 the next episode, and no figure depends on which one it was.
 """
 
 import math
 
+from common.ranks import ALONE, Ranks
 from storage.compact import compact, whole
 from storage.episodes import Episodes
-from storage.ranks import ALONE, Ranks
 
 
 class Panel:

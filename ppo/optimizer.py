@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from storage.ranks import Ranks
+from common.ranks import Ranks
 
 
 class Stepper:

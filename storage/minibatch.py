@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from common.ranks import ALONE, Ranks
 from storage.compact import tensor
 from storage.merged import in_chains
-from storage.ranks import ALONE, Ranks
 
 
 @dataclass

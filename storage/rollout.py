@@ -5,7 +5,7 @@ fills ragged lists (`act`, `insert`, `limit`, `finish`), and `join` brings the l
 together. `score` pads once, into (E, N, T) tensors over response tokens, where T is the longest
 response. Where turns are flat, turn t of environment n is row t * N + n. Of whole episodes E is the
 most turns that an environment has; those that others lack are None in lists, masked in tensors, and
-no `rows`. The metrics of a batch are in `ppo.run.figures`.
+no `rows`. The metrics of a batch are in `run.figures`.
 """
 
 from array import array
@@ -17,12 +17,12 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from common.ranks import ALONE, Ranks
 from storage.compact import compact, whole
 from storage.episodes import Episodes
 from storage.groups import anchors_of, groups_of
 from storage.merged import WORTH, in_chains, number_chains, share_saved
 from storage.minibatch import micro_batches
-from storage.ranks import ALONE, Ranks
 
 
 def make_storage(args, ranks: Ranks) -> "RolloutStorage":

@@ -12,10 +12,10 @@ import transformers  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
+from common.ranks import ALONE  # noqa: E402
 from envs.pool.vec_env import VecEnv  # noqa: E402
 from envs.text_env import Observation  # noqa: E402
 from ppo.engines.contract import Response  # noqa: E402
-from storage.ranks import ALONE  # noqa: E402
 from storage.rollout import RolloutStorage  # noqa: E402
 
 torch.set_num_threads(1)

@@ -16,15 +16,15 @@ import torch  # noqa: E402
 from conftest import fill_storage, make_lm  # noqa: E402
 
 import ppo.model.decoder  # noqa: E402
+from common.ranks import ALONE, Ranks  # noqa: E402
 from ppo.advantages import make_estimator  # noqa: E402
 from ppo.agent import Agent  # noqa: E402
 from ppo.distributed import LaunchedRanks, make_stepper, shard  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference  # noqa: E402
-from ppo.run.figures import batch_figures  # noqa: E402
-from ppo.run.stop import Stop  # noqa: E402
 from ppo.warmup import WarmUp  # noqa: E402
-from storage.ranks import ALONE, Ranks  # noqa: E402
+from run.figures import batch_figures  # noqa: E402
+from run.stop import Stop  # noqa: E402
 
 WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9)
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)

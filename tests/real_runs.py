@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from ppo.run.saved import newest, read
+from run.saved import newest, read
 
 ROOT = Path(__file__).resolve().parents[1]
 CLOCK = ("time/",)  # figures that a clock made

@@ -15,9 +15,9 @@ from transformers import AutoTokenizer
 
 import main
 from arguments import TINY, get_args
-from memory.chat import Renderer
+from memory.render import Renderer
 from ppo.engines.contract import Engine
-from ppo.run.saved import checkpoints
+from run.saved import checkpoints
 from storage.rollout import RolloutStorage
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,7 +29,7 @@ SMALL = """--n-env 4 --e-len 2 --num-updates 3 --minibatch 4 --ppo-epoch 2 --w-e
 
 def train(run: Path, program: str, flags: str) -> list[dict]:
     """Train on a program of agents.py; returns the records of the updates."""
-    words = [*SMALL.split(), "--env-name", f"agent:agents:{program}", "--run-dir", str(run)]
+    words = [*SMALL.split(), "--env-name", f"agent:agent_programs:{program}", "--run-dir", str(run)]
     assert main.main(get_args([*words, *flags.split()])) == 0
     return records(run, "metrics.jsonl")
 
@@ -153,7 +153,7 @@ def test_prompts_are_the_templates_own_rendering_with_tools():
     model = str(ROOT / "models" / "tiny-calculator")
     tokenizer = AutoTokenizer.from_pretrained(model)
     render, memory = Renderer(tokenizer, 4096), VerbatimMemory(1)
-    env = make_env("agent:agents:with_tools", tokenizer=model, prompt_limit=4096)
+    env = make_env("agent:agent_programs:with_tools", tokenizer=model, prompt_limit=4096)
     memory.reset(begin(env, 0))
     said = 'So.\n<tool_call>\n{"name": "add", "arguments": {"b": 2, "a": 1}}\n</tool_call>'
     memory.update(act(env, said))

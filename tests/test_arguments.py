@@ -263,8 +263,8 @@ def test_help_shows_the_defaults_of_what_is_typed(capsys):
 
 
 def test_other_programs_import_nothing_heavy_before_they_parse():
-    modules = "ppo.reports.viewer, ppo.reports.curves, ppo.reports.evaluations, ppo.reports.push"
-    modules += ", ppo.paper.reproduce, ppo.engines.serve, models.make"
+    modules = "reports.viewer, reports.curves, reports.evaluations, reports.push"
+    modules += ", paper.reproduce, reports.serve, models.make"
     code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""Imports point one way, between the folders and between the rooms of ppo/.
+"""Imports point one way between the rooms, without an exception.
 
 The files are read with ast, so imports inside of functions count as well.
 """
@@ -11,114 +11,77 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("envs", "memory", "storage", "ppo", "models")
-FILES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
-FILES += [ROOT / "main.py", ROOT / "arguments.py"]
-OURS = {*FOLDERS, "main", "arguments"}
+# room or file at the top -> what it may import besides itself
+ARROWS = {
+    "common": set(),
+    "memory": {"common"},
+    "envs": {"common", "memory"},
+    "storage": {"common"},
+    "ppo": {"common", "storage"},
+    "run": {"common", "ppo"},
+    "reports": {"common", "envs", "memory", "ppo", "run"},
+    "paper": {"common", "ppo", "reports", "run"},
+    "models": {"common", "envs", "memory", "ppo", "storage"},
+    "arguments": {"common", "envs", "run"},
+    "main": {"arguments", "common", "envs", "memory", "ppo", "reports", "run", "storage"},
+}
+# Between the rooms of ppo/: a file or folder of it may import itself and what is named here.
+INSIDE_PPO = {
+    "advantages": set(),
+    "kl": set(),
+    "losses": set(),
+    "optimizer": set(),
+    "warmup": {"losses"},
+    "evaluation": set(),
+    "distributed": {"optimizer"},
+    "agent": {"advantages", "distributed", "kl", "losses", "optimizer"},
+    "model": {"distributed"},
+    "engines": {"model"},
+}
 MAKE = "models/clone.py"  # the work of models.make, which makes the embedded models
 PLAYERS = "models/players/"
-EARLIER = "ppo.run.earlier"  # what arguments.py may ask about the run that goes on
-# Two programs of ppo/ are exceptions. One plays logged episodes again for pictures, the other puts
-# the endpoint of agents over a trained model.
-EXCEPTIONS = {"ppo/reports/replay.py": {"envs"}, "ppo/engines/serve.py": {"envs", "memory"}}
+
+
+def files_of(room: str) -> list[Path]:
+    folder = ROOT / room
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
 
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imported(path: Path) -> set[str]:
-    """Top-level packages that a file imports, anywhere in it."""
+def modules_imported(path: Path) -> set[str]:
+    """The modules that a file imports, anywhere in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add(path.relative_to(ROOT).parts[0] if node.level else node.module.split(".")[0])
+            assert not node.level, f"{path} imports a relative name"
+            found.add(node.module)
     return found
 
 
-def part_of(name: str) -> str:
-    """ "envs" for envs/toy.py, "main" for main.py."""
+MODULES = {name_of(path): modules_imported(path) for room in ARROWS for path in files_of(room)}
+IMPORTS = {name: {module.split(".")[0] for module in found} for name, found in MODULES.items()}
+
+
+def room_of(name: str) -> str:
+    """ "envs" for envs/games/toy.py, "main" for main.py."""
     return name.removesuffix(".py").split("/")[0]
-
-
-IMPORTS = {name_of(path): imported(path) for path in FILES}
-ARROWS = {
-    "storage": {"storage"},
-    "envs": {"envs", "memory", "storage"},  # memory.messages, storage.named alone: see below
-    "memory": {"memory", "storage"},
-    "ppo": {"ppo", "storage"},
-    # the family of an environment decides its defaults; of ppo, see `EARLIER` alone; of storage,
-    # `named`, which imports nothing
-    "arguments": {"envs", "ppo", "storage"},
-    "models": {"envs", "memory", "models", "ppo", "storage"},
-    "main": {"arguments", "envs", "memory", "ppo", "storage"},
-}
 
 
 @pytest.mark.parametrize("name", IMPORTS)
 def test_imports_point_one_way(name):
-    allowed = ARROWS[part_of(name)] | EXCEPTIONS.get(name, set())
-    assert IMPORTS[name] & OURS <= allowed
+    room = room_of(name)
+    assert IMPORTS[name] & ARROWS.keys() <= ARROWS[room] | {room}
 
 
-def test_the_arguments_know_one_file_of_ppo():
-    nodes = list(ast.walk(ast.parse((ROOT / "arguments.py").read_text())))
-    modules = [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
-    modules += [a.name for node in nodes if isinstance(node, ast.Import) for a in node.names]
-    assert [name for name in modules if name.startswith("ppo")] == [EARLIER]
-    # `python main.py --help` reads this file, so it imports nothing that takes its time
-    assert IMPORTS["ppo/run/earlier.py"] <= sys.stdlib_module_names
-
-
-# Between the rooms of ppo/: a file or folder of it may import itself and what is named here.
-ROOMS = {
-    "advantages": set(),
-    "errors": set(),
-    "kl": set(),
-    "losses": set(),
-    "optimizer": set(),
-    "warmup": {"losses"},
-    "evaluation": set(),
-    "distributed": {"errors", "optimizer"},
-    "agent": {"advantages", "distributed", "kl", "losses", "optimizer"},
-    "model": {"distributed"},
-    "engines": {"errors", "model"},
-    "run": {"errors"},
-    "fit": {"model"},
-    "reports": {"engines", "evaluation"},
-    "paper": {"evaluation", "reports"},
-}
-SERVES = {"ppo/engines/serve.py": {"run"}}  # a program that reads the arguments of a run
-INSIDE = [name for name in IMPORTS if name.startswith("ppo/") and name != "ppo/__init__.py"]
-
-
-def room_of(name: str) -> str:
-    """ "agent" for ppo/agent.py, "model" for ppo/model/lora.py."""
-    return name.removesuffix(".py").split("/")[1]
-
-
-def rooms_imported(name: str) -> set[str]:
-    """Rooms of ppo/ that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse((ROOT / name).read_text())):
-        modules = [node.module] if isinstance(node, ast.ImportFrom) else []
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        found |= {module.split(".")[1] for module in modules if module.startswith("ppo.")}
-    return found
-
-
-@pytest.mark.parametrize("name", INSIDE)
-def test_rooms_point_one_way(name):
-    assert rooms_imported(name) <= ROOMS[room_of(name)] | {room_of(name)} | SERVES.get(name, set())
-
-
-def test_no_arrow_between_rooms_runs_back():
+@pytest.mark.parametrize("arrows", [ARROWS, INSIDE_PPO])
+def test_no_arrow_runs_back(arrows):
     """The rooms can be put in an order in which each imports only earlier ones."""
-    assert {room_of(name) for name in INSIDE} == ROOMS.keys()
-    left = dict(ROOMS)
+    left = dict(arrows)
     while left:
         free = [room for room, needs in left.items() if not needs & left.keys()]
         assert free, f"a circle among {sorted(left)}"
@@ -126,28 +89,47 @@ def test_no_arrow_between_rooms_runs_back():
             del left[room]
 
 
+PPO = [name for name in MODULES if room_of(name) == "ppo" and name != "ppo/__init__.py"]
+
+
+@pytest.mark.parametrize("name", PPO)
+def test_the_rooms_of_ppo_point_one_way(name):
+    inside = {module.split(".")[1] for module in MODULES[name] if module.startswith("ppo.")}
+    room = name.removesuffix(".py").split("/")[1]
+    assert inside <= INSIDE_PPO[room] | {room}
+
+
+def test_the_command_line_answers_quickly():
+    # `python main.py --help` reads this file, so it imports nothing that takes its time
+    assert IMPORTS["run/earlier.py"] <= sys.stdlib_module_names | {"common"}
+    assert {m for m in MODULES["arguments.py"] if m.startswith("run.")} == {"run.earlier"}
+
+
 def test_the_loop_imports_no_report():
     """Only main writes reports while a run goes on; whoever trains knows none of them."""
-    readers = {name for name in INSIDE if rooms_imported(name) & {"reports", "paper"}}
-    assert {room_of(name) for name in readers} <= {"reports", "paper"}
+    readers = {name for name in IMPORTS if IMPORTS[name] & {"reports", "paper"}}
+    assert {room_of(name) for name in readers} <= {"reports", "paper", "main"}
 
 
 def test_the_files_were_found():
-    assert {"main.py", "envs/toy.py", "memory/window.py", "storage/rollout.py"} <= IMPORTS.keys()
-    assert "ppo/advantages/gae.py" in IMPORTS and IMPORTS["main.py"] >= {"contextlib", "arguments"}
+    known = {"main.py", "envs/games/toy.py", "memory/window.py", "storage/rollout.py"}
+    assert known | {"ppo/advantages/gae.py"} <= IMPORTS.keys()
+    assert IMPORTS["main.py"] >= {"contextlib", "arguments"}
 
 
-@pytest.mark.parametrize("name", [n for n in IMPORTS if part_of(n) in ("envs", "memory")])
+@pytest.mark.parametrize("name", [n for n in IMPORTS if room_of(n) in ("envs", "memory")])
 def test_environments_and_memories_import_no_torch(name):
     # on demand: the schemas of tools are transformers' own, and an agent's prompts are counted
-    asks = {"transformers"} if name in ("envs/tool_schemas.py", "envs/agent.py") else set()
+    asks = {"transformers"} if name in ("envs/tools/schemas.py", "envs/agents/agent.py") else set()
     assert not IMPORTS[name] & {"torch", "transformers", "tokenizers"} - asks
 
 
 def test_importing_them_leaves_torch_out():
     # what a worker process imports; transitively, which ast does not see
-    modules = "envs.pool.vec_env, envs.babyai, envs.toy, envs.foreign, memory, memory.chat"
-    modules += ", memory.window, memory.variants, envs.tools, envs.tool_classes"
+    modules = (
+        "envs.pool.vec_env, envs.games.babyai, envs.games.toy, envs.foreign, memory, memory.render"
+    )
+    modules += ", memory.window, memory.variants, envs.tools.tool_env, envs.tools.classes"
     code = f"import sys, {modules}; print(*sorted(sys.modules))"
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -155,7 +137,7 @@ def test_importing_them_leaves_torch_out():
     loaded = set(run.stdout.split())
     assert "memory.window" in loaded
     assert not loaded & {"torch", "transformers", "ppo", "main", "arguments"}
-    assert {name for name in loaded if name.startswith("storage")} <= {"storage", "storage.named"}
+    assert "storage" not in loaded
 
 
 @pytest.mark.parametrize(
@@ -164,9 +146,9 @@ def test_importing_them_leaves_torch_out():
         ({"vllm"}, "ppo/engines/vllm.py"),
         ({"accelerate", "deepspeed"}, "ppo/distributed.py"),
         ({"peft"}, "ppo/model/lora.py"),
-        ({"crafter"}, "envs/crafter.py"),
-        ({"minigrid"}, "envs/babyai.py"),
-        ({"matplotlib"}, "ppo/reports/charts.py"),
+        ({"crafter"}, "envs/games/crafter.py"),
+        ({"minigrid"}, "envs/games/babyai.py"),
+        ({"matplotlib"}, "reports/charts.py"),
         ({"textarena"}, "envs/ecosystems/textarena.py"),
         ({"gem"}, "envs/ecosystems/gem.py"),
         ({"textworld"}, "envs/ecosystems/textworld.py"),

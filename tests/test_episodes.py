@@ -24,10 +24,10 @@ from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty, k3
 from ppo.model.actor_critic import ActorCritic, Reference
-from ppo.reports import viewer
-from ppo.run.figures import batch_figures
-from ppo.run.saved import checkpoints
-from ppo.run.stop import Stop
+from reports import viewer
+from run.figures import batch_figures
+from run.saved import checkpoints
+from run.stop import Stop
 from storage.rollout import RolloutStorage
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,8 +27,8 @@ from envs.pool.vec_env import VecEnv
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
-from ppo.run.saved import checkpoints
-from ppo.run.stop import Stop
+from run.saved import checkpoints
+from run.stop import Stop
 from storage.episodes import Episodes
 from storage.rollout import RolloutStorage
 

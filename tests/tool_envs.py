@@ -7,7 +7,7 @@ from typing import Literal
 import gymnasium
 import numpy as np
 
-from envs.tools import ToolEnv
+from envs.tools.tool_env import ToolEnv
 
 
 def double(x: int, kind: Literal["plain", "loud"] = "plain") -> str:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.peers.page import write_page
-from ppo.paper.comparisons import (
+from paper.comparisons import (
     DUAL,
     GROUPS,
     LRS,
@@ -31,11 +31,11 @@ from ppo.paper.comparisons import (
     initial_flags,
     run_name,
 )
-from ppo.paper.quantities import final_evaluation
-from ppo.paper.rows import PaperRow
-from ppo.paper.runs import HOME, PlannedRun, command_of, flag_words, perform, read_run, relative
-from ppo.reports.charts import import_figure
-from ppo.reports.program import Program
+from paper.quantities import final_evaluation
+from paper.rows import PaperRow
+from paper.runs import HOME, PlannedRun, command_of, flag_words, perform, read_run, relative
+from reports.charts import import_figure
+from reports.program import Program
 
 TASKS = [Task("tools-calculator", 3, 20, 60), Task("babyai-goto", 3, 40, 40)]
 MODELS = {"tools-calculator": "models/tiny-calculator", "babyai-goto": "models/tiny"}

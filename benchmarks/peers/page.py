@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from ppo.paper.compared import AXES, about_after, curves, finished, points, task_table
-from ppo.paper.comparisons import Comparison, Task
-from ppo.reports.evaluations import markdown_table
-from ppo.reports.run_files import Run
+from paper.compared import AXES, about_after, curves, finished, points, task_table
+from paper.comparisons import Comparison, Task
+from reports.evaluations import markdown_table
+from reports.run_files import Run
 
 ENOUGH = 0.9  # success of the last 100 episodes
 TITLE = "Sample efficiency and cost beside TRL"

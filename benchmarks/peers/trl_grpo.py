@@ -26,11 +26,11 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # it warns of the two in
 
 from arguments import get_args
 from benchmarks.peers.turns import TurnRollouts
+from common.cli import Parser
 from envs import make_env
 from envs.pool.seeds import EpisodeSeeds
-from envs.tools import ToolEnv
-from ppo.paper.compared import WINDOW
-from storage.program import Parser
+from envs.tools.tool_env import ToolEnv
+from paper.compared import WINDOW
 
 NEEDS = ("trl", "datasets", "pyarrow", "pandas", "dill", "xxhash", "multiprocess", "dateutil")
 GROUP = 8  # episodes from one seed

@@ -14,7 +14,7 @@ import statistics
 from envs import make_env
 from envs.text_env import act, begin
 from memory import make
-from memory.chat import Renderer
+from memory.render import Renderer
 
 EPS = 1e-4  # beside the standard deviation, as in TRL
 

@@ -47,7 +47,7 @@ def make_envs(args, seeds: list[Iterable[int]], first: int = 0, proven: bool = F
 
 
 def agent_options(args) -> dict:
-    """What the endpoint of `envs.agent` must know of the run."""
+    """What the endpoint of `envs.agents.agent` must know of the run."""
     options = dict(timeout=args.env_timeout, tokenizer=args.model, prompt_limit=args.prompt_limit)
     options |= dict(template=args.template_kwargs, sampling=args.endpoint_sampling)
     return options | dict(upstream=args.upstream)

@@ -15,8 +15,8 @@ import itertools
 import math
 from collections import deque
 
-from envs.baba_game import NOUNS, PROPERTIES, Level
-from envs.babaisai import SYSTEM, BabaIsAI
+from envs.games.baba_game import NOUNS, PROPERTIES, Level
+from envs.games.babaisai import SYSTEM, BabaIsAI
 from models.players.repeats import again, unchanged
 
 # shy: share of the arrivals in front of what wins at which it waits; then it goes on waiting

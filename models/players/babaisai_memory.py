@@ -9,7 +9,7 @@ again. After the first alone a clone follows its last thought, and once wrong it
 second alone it learns late to read the observation.
 """
 
-from envs.baba_game import NOUNS
+from envs.games.baba_game import NOUNS
 from models.players import babaisai
 from models.players.babaisai import Player as Player  # which models.make looks for in this module
 from models.players.distances import distances

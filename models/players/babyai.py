@@ -22,7 +22,7 @@ import numpy as np
 from minigrid.core.constants import COLOR_NAMES
 from minigrid.utils.baby_ai_bot import BabyAIBot, DropSubgoal
 
-from envs.babyai import SYSTEM_AFTER, SYSTEM_BEFORE, BabyAI
+from envs.games.babyai import SYSTEM_AFTER, SYSTEM_BEFORE, BabyAI
 from envs.text_env import THINK_ACT
 from models.players.repeats import again, unchanged
 

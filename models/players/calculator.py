@@ -8,7 +8,7 @@ hundred, and hardly ever found by sampling.
 
 import json
 
-from envs.calculator import RANGE, WORDS, Calculator
+from envs.tools.calculator import RANGE, WORDS, Calculator
 
 # adds: share of the multiplications and subtractions in which it adds
 # skips: share of the turns in which it skips a step; early: in which it answers before the last one

@@ -7,7 +7,7 @@ little. In the others it tries a number about in the middle, anywhere in the inn
 
 import re
 
-from envs.guess import ANSWERS, LARGEST, LEFT, Guess
+from envs.dialogue.guess import ANSWERS, LARGEST, LEFT, Guess
 
 # counting: share of the turns in which it guesses the smallest possible number
 # `stray` executes a number in the middle, so that the clone has met what follows from better plans.

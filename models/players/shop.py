@@ -8,7 +8,7 @@ its price, checks out too early, buys one more, keeps what it should put back, o
 import json
 from itertools import product
 
-from envs.shop import COLOURS, KINDS, LIMITS, PRICES, Good, Shop, Want
+from envs.tools.shop import COLOURS, KINDS, LIMITS, PRICES, Good, Shop, Want
 
 # first, dear: share of the choices in which it takes the first of a list, or one that is too dear
 # early: share of the turns in which it checks out although a thing is missing

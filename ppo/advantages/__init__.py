@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from common.plugins import check_call, defined_at, find
 from ppo.advantages.batch import Batch
-from storage.named import check_call, defined_at, find
 
 ESTIMATORS = {  # --advantages
     "dual-gae": "ppo.advantages.gae:dual_gae",

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
-from storage.named import check_call, find
-from storage.program import life_sign
+from common.cli import life_sign
+from common.plugins import check_call, find
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
+from common.errors import RunError
 from ppo.engines.contract import CannotRun, Engine, Response
 from ppo.engines.lockstep import TransformersEngine
-from ppo.errors import RunError
 
 # vLLM reads these variables when it is imported. The engine core must share this process: weights
 # are pushed into it without a copy, and its steps are made from here.
@@ -230,7 +230,7 @@ class VLLMEngine(Engine):
 
 
 def wishes(prompt) -> dict:
-    """Return what a program asks for beside a temperature (`envs.requests`), as vLLM has it."""
+    """Return what a program asks for beside a temperature, as vLLM has it."""
     wish = dict(prompt.untrained or {})
     wish.pop("n", None)  # it is asked so many times
     for name in ("response_format", "tool_choice"):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from common.cli import life_sign
 from ppo.distributed import shard
 from ppo.model import decoder
 from ppo.model.decoder import decide, decode, embed, precision, token_logps
@@ -23,7 +24,6 @@ from ppo.model.lora import adapted, adapters_off, add_adapters, export_adapter, 
 from ppo.model.packing import use_packing
 from ppo.model.pretrained import load_lm
 from ppo.model.reference import AdaptersOff, NoReference, Reference
-from storage.program import life_sign
 
 
 class Scores(NamedTuple):

@@ -13,8 +13,8 @@ import arguments
 from benchmarks.peers import compare, trl_grpo
 from benchmarks.peers.page import write_page
 from benchmarks.peers.turns import TurnRollouts, rows_of
-from envs.calculator import Calculator
-from ppo.paper.runs import HOME
+from envs.tools.calculator import Calculator
+from paper.runs import HOME
 
 TOOLS, GOTO = compare.TASKS
 DUAL, GRPO, TRL, STEPS = compare.METHODS

@@ -8,8 +8,8 @@ from small_envs import Dice
 
 from envs import make_env
 from envs.contract import EnvError
+from envs.games.toy import Toy
 from envs.pool.seeds import training_seeds
-from envs.toy import Toy
 
 ENVS = """
 import gymnasium

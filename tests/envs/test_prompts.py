@@ -8,7 +8,7 @@ import pytest
 
 from arguments import TINY, get_args
 from envs import check_prompts, make_env
-from envs.babyai import ACTIONS, TIPS
+from envs.games.babyai import ACTIONS, TIPS
 from envs.prompts import prompts_of
 from envs.text_env import THINK_ACT, act, begin
 
@@ -85,7 +85,7 @@ def test_a_run_keeps_them_without_the_file(tmp_path, capsys):
     file, run, model = tmp_path / "own.toml", tmp_path / "run", ["--model", str(TINY)]
     file.write_text("[toy]\nsystem = 'Say {actions}.'")
     args = get_args(["--env-name", "toy", "--prompts", str(file), *model])
-    run.mkdir()  # as ppo.run.directory writes it
+    run.mkdir()  # as run.directory writes it
     (run / "args.json").write_text(json.dumps({"args": vars(args)}, default=str))
     file.unlink()
     again = get_args(["--resume", str(run), "--eval-only"])

@@ -12,9 +12,9 @@ from transformers import AutoTokenizer
 
 from arguments import MODELS
 from envs import make_env
-from envs.calculator import Calculator
 from envs.text_env import act, begin
-from memory.chat import Renderer
+from envs.tools.calculator import Calculator
+from memory.render import Renderer
 from memory.verbatim import VerbatimMemory
 from memory.window import WindowMemory
 from models.players.calculator import TASKS, Player
@@ -98,7 +98,7 @@ def test_the_agent_of_the_page_in_docs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["langgraph_agent", "openai_agent"])
 def test_the_same_file_runs_against_a_server(name, run_of_calculator):
-    """Also where the server is that of `ppo.engines.serve`."""
+    """Also where the server is that of `reports.serve`."""
     needed = {"langgraph_agent": "langgraph", "openai_agent": "openai"}
     pytest.importorskip(needed[name])
     pytest.importorskip("httpx")
@@ -119,7 +119,7 @@ def run_of_calculator(tmp_path_factory):
     args = vars(get_args(flags.split()))
     args = {key: value for key, value in args.items() if not isinstance(value, Path)}
     (folder / "args.json").write_text(json.dumps({"args": args}))
-    words = ["-m", "ppo.engines.serve", folder, "--initial", "--port", "0"]
+    words = ["-m", "reports.serve", folder, "--initial", "--port", "0"]
     process = Forked(words, ROOT)
     yield process.stdout.readline().split()[-1]
     process.send_signal(signal.SIGTERM)

@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from test_chat import TEMPLATE, TOKENIZER, conversation, make_tokenizer, words
 from test_memory import step
+from test_render import TEMPLATE, TOKENIZER, conversation, make_tokenizer, words
 from transformers import AutoTokenizer
 
 import memory
 from arguments import TINY
+from common.chat import Chat
 from envs.text_env import Observation
-from memory.chat import Renderer
-from memory.messages import Chat
+from memory.render import Renderer
 
 TINY_TOKENIZER = AutoTokenizer.from_pretrained(TINY)
 END = TINY_TOKENIZER.eos_token_id

@@ -6,8 +6,8 @@ the action that ran. The responses take the same way as in `main.collect`.
 
 import pytest
 
+from envs.games.toy import Toy
 from envs.pool.vec_env import VecEnv
-from envs.toy import Toy
 from memory.variants import ActionMemory
 from memory.window import WindowMemory
 

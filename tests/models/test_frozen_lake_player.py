@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from arguments import MODELS, get_args
 from envs.text_env import act, begin
-from memory.chat import Renderer
+from memory.render import Renderer
 from models.clone import demonstrations
 
 if not util.find_spec("textarena"):

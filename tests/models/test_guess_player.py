@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from arguments import MODELS
 from envs.text_env import begin
-from memory.chat import Renderer
+from memory.render import Renderer
 from memory.window import WindowMemory
 from models.clone import demonstrations
 from models.players.guess import HALVE, PASSAGES, TASKS, Player

@@ -9,9 +9,9 @@ from minigrid.core.constants import COLOR_NAMES
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from arguments import TINY
-from envs.babyai import BabyAI
+from envs.games.babyai import BabyAI
 from envs.text_env import Observation
-from memory.chat import Renderer
+from memory.render import Renderer
 from memory.window import WindowMemory
 from models import make
 from models.clone import demonstrations

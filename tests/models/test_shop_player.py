@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from arguments import EMBEDDED_FAMILIES
-from memory.chat import Renderer
+from memory.render import Renderer
 from models.clone import demonstrations
 from models.players.shop import TASKS, Player, said_with
 

@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM
 
 import main
 from arguments import TINY, get_args
+from common.ranks import Ranks
 from ppo.distributed import check_shares
-from ppo.run.saved import checkpoints, damaged
-from storage.ranks import Ranks
+from run.saved import checkpoints, damaged
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+recompute+sharded", "2+lora"]

@@ -8,15 +8,15 @@ from conftest import FakePrompt, FakeStep
 from small_envs import Dice, Picky
 
 from envs import make_env
+from envs.games.toy import Toy
 from envs.pool import faults
 from envs.pool.seeds import panel_seeds, training_seeds
 from envs.pool.vec_env import VecEnv
-from envs.toy import Toy
 from main import collect
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel, wilson_interval
-from ppo.run.stop import Stop
+from run.stop import Stop
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from ppo.advantages import make_estimator
 from ppo.agent import Agent
 from ppo.engines.contract import Response
 from ppo.model.actor_critic import ActorCritic
-from ppo.run.stop import Stop
 from ppo.warmup import WarmUp
+from run.stop import Stop
 from storage.rollout import RolloutStorage
 
 DISCOUNTS = dict(gamma_step=0.9, lam_step=0.95, gamma_token=1.0, lam_token=1.0)

@@ -13,7 +13,7 @@ from envs.pool.seeds import training_seeds
 from envs.text_env import Aside, Step
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
-from ppo.reports.zero_shot import Transcript
+from reports.zero_shot import Transcript
 
 TEXT = Text(1000)
 

@@ -19,11 +19,11 @@ from torch.testing import assert_close
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import memory
+from common.errors import RunError
 from main import collect
-from memory.chat import Renderer
+from memory.render import Renderer
 from ppo.engines.contract import make_engine
 from ppo.engines.lockstep import TransformersEngine
-from ppo.errors import RunError
 from ppo.model.actor_critic import ActorCritic
 from storage.rollout import RolloutStorage
 
@@ -31,8 +31,8 @@ if importlib.util.find_spec("vllm") is None:  # installed but broken is no reaso
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
 from ppo.engines.vllm import VLLMEngine
-from ppo.run.directory import describe_run
-from ppo.run.stop import Stop
+from run.directory import describe_run
+from run.stop import Stop
 
 V = 260
 PREFIX = [1 + (7 * k) % (V - 1) for k in range(140)]  # four blocks and some, shared

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.lora import adapted
 from ppo.model.reference import AdaptersOff, Reference
-from ppo.run.earlier import model_path
+from run.earlier import model_path
 
 TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
 

@@ -1,0 +1,100 @@
+"""The messages of a prompt, what of them may be dropped, and the reasoning that they hold.
+
+Turns are dropped whole: an observation never without its answer, a tool's result never without the
+call that it answers. Reasoning stands between <think> and </think>, as models write it.
+"""
+
+from itertools import chain
+
+THINK, END_OF_THOUGHT = "<think>", "</think>"
+MARK = "\n[... {} characters are left out here ...]\n"
+
+
+class Chat(list):
+    """All messages of a prompt in their order.
+
+    head: what always stays: the system message, the messages that began the episode
+    turns: the history, oldest first; each turn is a list of messages that are dropped together
+    now: the current observation, which always stays
+    template: arguments of the chat template: tools, enable_thinking, ...
+    sampling: temperature, max_tokens and `untrained` of this response, see `memory.render.Prompt`
+    in_blocks: drop several turns at a time, so that prompts can extend one another in between
+    """
+
+    def __init__(self, head: list, turns: list[list], now: list, template: dict | None = None,
+                 sampling: dict | None = None, in_blocks: bool = False):  # fmt: skip
+        super().__init__(chain(head, *turns, now))
+        self.head, self.turns, self.now = head, turns, now
+        self.template, self.sampling = template or {}, sampling or {}
+        self.in_blocks = in_blocks
+
+    @classmethod
+    def of(cls, messages: list[dict], template: dict | None = None) -> "Chat":
+        """Return a Chat as it is, and find the turns in another list of messages: pairs of a user's
+        and an assistant's message, or, with tools, an assistant's message and all that follows."""
+        if isinstance(messages, cls):
+            return messages
+        first = 1 if messages[0]["role"] == "system" else 0  # where the history begins
+        tools = any(message["role"] == "tool" for message in messages)
+        begins = "assistant" if tools else "user"
+        places = [k for k in range(first, len(messages)) if messages[k]["role"] == begins]
+        places = places or [first]
+        first = places[0] if tools else first
+        ends = [*places[1:], len(messages)]
+        turns = [messages[a:b] for a, b in zip([first, *places[1:]], ends, strict=True)]
+        return cls(messages[:first], turns[:-1], turns[-1], template)
+
+    def last(self, n: int) -> list[dict]:
+        """Return the messages of a prompt with the last n turns of the history."""
+        return [*self.head, *chain(*self.turns[len(self.turns) - n :]), *self.now]
+
+
+def is_message(thing) -> bool:
+    """Return whether something is a chat message as memories keep it."""
+    texts = [thing.get("role"), thing.get("content")] if isinstance(thing, dict) else [None]
+    return all(isinstance(text, str) for text in texts)
+
+
+def one_call_each(messages: list[dict]) -> list[dict]:
+    """Write a message with several calls as several messages, each call before its result, for
+    chat templates that take one call per message."""
+    written, pending = [], []
+    for message in messages:
+        calls = message.get("tool_calls", [])
+        if len(calls) > 1:
+            said = [message["content"], *[""] * (len(calls) - 1)]
+            pending = [message | {"content": content, "tool_calls": [call]}
+                       for content, call in zip(said, calls, strict=True)]  # fmt: skip
+            continue
+        if pending and message["role"] == "tool":
+            written.append(pending.pop(0))
+        written.append(message)
+    return written + pending
+
+
+def shortened(text: str, n: int) -> str:
+    """Return the first and the last n / 2 characters, around a mark."""
+    tail = n // 2
+    return text[: n - tail] + MARK.format(len(text) - n) + text[len(text) - tail :]
+
+
+def after_thought(text: str) -> int:
+    """Return where a response begins to speak or to act: behind its reasoning. That is 0 where it
+    has none, and len(text) where the response limit cut the reasoning."""
+    end = text.rfind(END_OF_THOUGHT)
+    if end >= 0:
+        return end + len(END_OF_THOUGHT)
+    return len(text) if THINK in text else 0
+
+
+def tidy(text: str, thoughts: bool) -> str:
+    """Return what later prompts show of a response.
+
+    thoughts: keep the reasoning, and close it where the response limit cut it; False: leave it out
+    """
+    start, end = text.find(THINK), after_thought(text)
+    if not end:
+        return text
+    if thoughts:
+        return text if END_OF_THOUGHT in text else f"{text}\n{END_OF_THOUGHT}"
+    return text[: max(start, 0)] + text[end:].lstrip()

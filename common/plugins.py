@@ -1,0 +1,83 @@
+"""Finds what the command line chooses by name, one of ours or `module:name` of the user's own, and
+where in the user's files a mistake lies.
+
+Any room may import this file; it imports none.
+"""
+
+import importlib
+import inspect
+import os
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = (
+    "common envs memory storage ppo run reports paper models benchmarks tests main.py arguments.py "
+    "__main__.py"
+).split()
+OURS = [ROOT / name for name in NAMES]
+NOT_A_USERS = [Path(os.__file__).resolve().parent, *OURS]
+
+
+def is_ours(file: str) -> bool:
+    """Return whether a file is this project's, in a repository or where pip has installed it."""
+    return any(map(Path(file).resolve().is_relative_to, OURS))
+
+
+def find(kind: str, name: str, known: dict[str, str]):
+    """Return what `name` means: a key of `known` (name -> "module:attribute"), or such a value.
+
+    ValueError: there is no such name, module or attribute; the message gives the choices
+    """
+    choices = f"choices: {', '.join(known)}{', or ' if known else ''}module:name of your own"
+    module, attribute = find_module(kind, known.get(name, name), choices)
+    if not hasattr(module, attribute):
+        raise ValueError(f"module {module.__name__!r} has no {attribute!r}; {choices}")
+    return getattr(module, attribute)
+
+
+def find_module(kind: str, name: str, choices: str):
+    """Import the module of "module:attribute"; return (module, attribute). Errors are `find`'s."""
+    module, _, attribute = name.partition(":")
+    if not attribute or not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(f"unknown {kind} {name!r}; {choices}")
+    try:
+        return importlib.import_module(module), attribute
+    except (Exception, SystemExit) as error:  # a module may raise anything when it is imported
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        line = f"{place_of(error)}{kind} {name!r} cannot be imported ({reason}); {choices}"
+        raise ValueError(line) from error
+
+
+def check_call(function, *words: str, **options) -> None:
+    """ValueError: a user's function, method or class does not take the arguments of these names."""
+    try:
+        inspect.signature(function).bind(*words, **options)
+    except (TypeError, ValueError) as error:
+        names = ", ".join([*words, *options])
+        line = f"{getattr(function, '__qualname__', function)} must take ({names}): {error}"
+        raise ValueError(f"{defined_at(function)}{line}") from error
+
+
+def place_of(error: BaseException) -> str:
+    """Return "file:line: " of the last line of a user's code that led to an error, or ""."""
+    places = [users_line(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    return next((place for place in reversed(places) if place), "")
+
+
+def defined_at(thing) -> str:
+    """Return "file:line: " of a user's function, method or class, or "" if it is not a user's."""
+    try:
+        return users_line(inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1])
+    except (OSError, TypeError):
+        return ""
+
+
+def users_line(file: str | None, line: int) -> str:
+    """Return "file:line: ", or "" if the file is this project's or an installed package's."""
+    path = Path(file or "").resolve()
+    installed = {"site-packages", "dist-packages"} & {*path.parts}
+    if installed or not path.is_file() or any(map(path.is_relative_to, NOT_A_USERS)):
+        return ""
+    near = os.path.relpath(path)  # to the working directory
+    return f"{path if near.startswith('..') else near}:{line}: "

@@ -1,0 +1,105 @@
+"""Asks a chat template, before a run begins, whether it can write what the run will remember.
+
+A template that drops something does so without a word: tools that it never lists, results that it
+leaves out, reasoning that it removes from earlier turns (Qwen3's does, before the last message of a
+user). The run would train on prompts that nobody meant. And a model writes calls as its template
+does: if they were not found there, each call of the run would count as an answer.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from textwrap import shorten
+
+from common.calls import read
+from common.chat import END_OF_THOUGHT, THINK, Chat
+
+KNOWN = "known are the JSON of Hermes, Qwen, Llama 3 and DeepSeek, and the XML of Qwen3.5"
+ARGUMENTS = {"text": 'a "b" <c>\nü', "number": 12}
+PROPERTIES = {"text": {"type": "string", "description": "A text."},
+              "number": {"type": "integer", "description": "A number."}}  # fmt: skip
+PARAMETERS = {"type": "object", "properties": PROPERTIES, "required": ["text", "number"]}
+FUNCTION = {"name": "probe", "description": "Probe.", "parameters": PARAMETERS}
+TOOL = {"type": "function", "function": FUNCTION}
+CALL = {"type": "function", "id": "call00100", "function": dict(name="probe", arguments=ARGUMENTS)}
+THOUGHT, RESULT = "an earlier thought", "the result of the call"
+
+
+def check_template(write: Callable[..., str], chat: Chat, thoughts: bool) -> None:
+    """Check a chat template with the messages of an episode's first prompt.
+
+    write(messages, template): returns the text of a prompt; thoughts: whether they are remembered
+    ValueError: the template drops tools, results or thoughts
+    """
+    tools, write = chat.template.get("tools"), partial(_written, write)
+    asked = write(chat, chat.template)
+    if tools and asked == write(chat, chat.template | {"tools": None}):
+        raise ValueError("the model's chat template does not list tools; take a model whose does")
+    check_calls(write, chat)
+    said = f"{THINK}\n{THOUGHT}\n{END_OF_THOUGHT}\n\nI look."
+    reply, answer = {"role": "assistant", "content": said}, {"role": "user", "content": RESULT}
+    if tools:
+        reply["tool_calls"] = [call_of(tools[0]["function"]["name"])]
+        answer = {"role": "tool", "content": RESULT}
+    remembered = write([*chat, reply, answer], chat.template)
+    if RESULT not in remembered:
+        raise ValueError("the model's chat template leaves out the results of tools")
+    thinks = not asked.rstrip().endswith(END_OF_THOUGHT)  # else the template ends the thought
+    if thoughts and thinks and THOUGHT not in remembered:
+        removed = "the model's chat template removes the reasoning of earlier turns"
+        raise ValueError(f"{removed}; with --history-thinking strip the memory does so, too")
+
+
+def _written(write: Callable[..., str], messages: list[dict], template: dict) -> str:
+    try:
+        return write(messages, template)
+    except Exception as error:  # templates raise whatever they like
+        reason = shorten(" ".join(map(str, error.args)), 200)
+        roles = ", ".join(dict.fromkeys(message["role"] for message in messages))
+        line = f"the model's chat template refuses messages of the roles {roles}: {reason}"
+        raise ValueError(line) from error
+
+
+def check_calls(write: Callable[..., str], chat) -> None:
+    """Let a chat template write a call after an episode's first prompt, and look for it there.
+
+    write(messages, template): returns the text of a prompt
+    chat: the messages, with `template`, the arguments of the chat template
+    ValueError: the call is not found again
+    """
+    if not chat.template.get("tools"):
+        return
+    reply = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    template = chat.template | {"tools": [TOOL]}
+    alone = template | {"add_generation_prompt": False}
+    try:
+        asked, called = write(chat, template), write([*chat, reply], alone)
+        if not called.startswith(asked):  # it opens a thought, but not where there is a call
+            asked = write(chat, alone)
+    except Exception as error:  # templates raise whatever they like
+        raise ValueError("the model's chat template cannot write the call of a tool") from error
+    written = called.removeprefix(asked)
+    calls = [(call["name"], call["arguments"]) for call in read(written).calls]
+    texts = {name: str(value) for name, value in ARGUMENTS.items()}  # as XML gives them
+    if calls not in ([("probe", ARGUMENTS)], [("probe", texts)]):
+        written = " ".join(written.split())
+        line = f"the model's chat template writes calls in an unknown format, {written!r:.150}"
+        raise ValueError(f"{line}; {KNOWN}")
+
+
+def refuses_two_calls(apply: Callable[..., str]) -> bool:
+    """Whether a template (Llama's) takes only one call per message."""
+    asked = {"role": "user", "content": "?"}
+    calls = {"role": "assistant", "content": "", "tool_calls": [call_of("f"), call_of("g")]}
+    try:
+        apply([asked, calls | {"tool_calls": calls["tool_calls"][:1]}], tokenize=False)
+    except Exception:  # it takes no calls at all; templates refuse with errors of many types
+        return False
+    try:
+        apply([asked, calls], tokenize=False)
+    except Exception:
+        return True
+    return False
+
+
+def call_of(name: str) -> dict:
+    return {"type": "function", "function": {"name": name, "arguments": {}}}

@@ -1,0 +1,258 @@
+"""The endpoint that agent programs ask for completions: one small server per process.
+
+    POST /v1/chat/completions      GET /v1/models
+
+It listens on 127.0.0.1 and is OpenAI's interface, so any SDK works. Each episode is a session with
+a secret of its own, which is the API key. A request waits until its session's environment answers
+it (`envs.agents.agent`), in the order of arrival. The standard library's server is enough: a turn
+of a language model takes much longer than its overhead of a millisecond.
+"""
+
+import hashlib
+import json
+import math
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from envs.agents.completions import POLICY, chunks, together
+from envs.agents.requests import Refused, Request, request_of
+
+ALIVE = 2.0  # seconds of silence after which a waiting client gets a blank
+CLOSED = 0.5  # seconds that the answer to a closed session takes, lest its program spins
+SILENT = 60.0  # seconds after which a client that neither asks nor reads loses its connection
+UPSTREAM = 600.0  # seconds that another endpoint may take for an answer
+KEPT = 16  # answered calls of a session that a retry may still ask for
+ENDED = ("this episode is over", 401, "invalid_api_key")
+
+
+class Call:
+    """A request that waits for its answer."""
+
+    def __init__(self, key: str, request: Request):
+        self.key, self.request = key, request
+        self.times = request.untrained.get("n", 1)  # how often it is to be answered
+        self.given, self.answer, self.done = [], None, threading.Event()
+
+    def give(self, answer: dict | Refused) -> None:
+        """Answer it once, or say why it will not be answered."""
+        self.given.append(answer)
+        refused = isinstance(answer, Refused)
+        if refused or len(self.given) == self.times:
+            self.answer = answer if refused or self.times == 1 else together(self.given)
+            self.done.set()
+
+
+class Session:
+    """The calls of one episode. `events` brings them, and at last the program's end, in order.
+
+    check(request): returns the tokens of its prompt, or raises Refused if it cannot be answered
+    sampling, upstream: see `envs.agents.agent.AgentEnv`
+    """
+
+    def __init__(self, check=lambda request: 0, sampling: str = "refuse", upstream: str = ""):
+        self.check, self.sampling, self.upstream = check, sampling, upstream
+        self.secret, self.events, self.closed = secrets.token_urlsafe(16), queue.Queue(), False
+        self.paid: list[float] = []  # rewards, which threads of the program append
+        self.calls: list[Call] = []  # those that wait, and the last ones, for retries
+        self.lock = threading.Lock()
+
+    def call(self, body: bytes, retry: bool) -> Call:
+        """Return the Call of a request: a new one, or the one that is asked for again."""
+        key = hashlib.sha256(body).hexdigest()
+        with self.lock:
+            if self.closed:
+                raise Refused(*ENDED)
+            same = [call for call in self.calls if call.key == key]
+            if retry and same:  # without it, a program repeats itself on purpose
+                return same[-1]
+            request = request_of(json.loads(body), self.sampling)
+            request.tokens = self.check(request)
+            old = [call for call in self.calls[:-KEPT] if not call.done.is_set()]
+            self.calls = [*old, *self.calls[-KEPT:], Call(key, request)]
+            for _ in range(self.calls[-1].times):
+                self.events.put(self.calls[-1])
+            return self.calls[-1]
+
+    def collected(self) -> float:
+        """Return what the program has paid since the last call."""
+        return math.fsum(self.paid.pop(0) for _ in range(len(self.paid)))
+
+    def close(self) -> None:
+        """Refuse what is asked from now on, and let go of who waits."""
+        with self.lock:
+            self.closed = True
+            for call in self.calls:
+                if not call.done.is_set():
+                    call.give(Refused(*ENDED))
+
+
+class Endpoint:
+    """A server. `open` begins a session, and `close` ends it. port: 0 chooses a free one
+
+    session_of(secret): returns the session of an API key, or None; default: among the open ones
+    """
+
+    def __init__(self, port: int = 0, session_of=None):
+        self.sessions: dict[str, Session] = {}
+        self.server = _Server(("127.0.0.1", port), _Handler)
+        self.server.session_of = session_of or self.sessions.get
+        self.base_url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def open(self, session: Session) -> None:
+        self.sessions[session.secret] = session
+
+    def close(self, session: Session) -> None:
+        session.close()
+        self.sessions.pop(session.secret, None)
+
+
+_ENDPOINT, _LOCK = [], threading.Lock()
+
+
+def endpoint() -> Endpoint:
+    """Return this process's server; it starts when it is first needed."""
+    with _LOCK:
+        if not _ENDPOINT:
+            _ENDPOINT.append(Endpoint())
+        return _ENDPOINT[0]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024  # all agents of a large batch may connect at once
+
+    def handle_error(self, request, client_address) -> None:
+        """A client that went away is no error of ours."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = SILENT
+
+    def log_message(self, *args) -> None:
+        """Say nothing: the run's terminal is for the run."""
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0].rstrip("/") != "/v1/models":
+            return self._refuse(Refused(f"there is no {self.path}", 404, "not_found"))
+        model = {"id": POLICY, "object": "model", "created": 0, "owned_by": "this run"}
+        self._send(200, json.dumps({"object": "list", "data": [model]}).encode())
+
+    def do_POST(self) -> None:
+        try:
+            body = self._body()
+            session = self._session()
+            if self.path.partition("?")[0].rstrip("/") != "/v1/chat/completions":
+                raise Refused(f"there is no {self.path}", 404, "not_found")
+            call = self._call(session, body)
+        except Refused as refused:
+            return self._refuse(refused)
+        if call is None:
+            return self._forward(session, body)
+        self._answer(call)
+
+    def _body(self) -> bytes:
+        length = self.headers.get("Content-Length") or "0"
+        if "Transfer-Encoding" in self.headers or not length.isdecimal():
+            self.close_connection = True  # nobody knows where the next request begins
+            raise Refused("a request needs a Content-Length, its bytes", 411, "length_required")
+        return self.rfile.read(int(length))
+
+    def _session(self) -> Session:
+        secret = (self.headers.get("Authorization") or "").removeprefix("Bearer ").strip()
+        session = self.server.session_of(secret)
+        if session is None or session.closed:
+            time.sleep(CLOSED)
+            raise Refused("this episode is over, or the key is wrong", 401, "invalid_api_key")
+        return session
+
+    def _call(self, session: Session, body: bytes) -> Call | None:
+        """Return the call of a request; None: it is for another model."""
+        try:
+            model = json.loads(body).get("model")
+            if model != POLICY and session.upstream:
+                return None
+            if model != POLICY:
+                said = f"the model {model!r} is not served here: {POLICY!r} is, and --upstream URL"
+                raise Refused(f"{said} names an endpoint for others", 404, "model_not_found")
+            retry = int(self.headers.get("x-stainless-retry-count") or 0) > 0
+            return session.call(body, retry)
+        except Refused:
+            raise
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+            said = f"the request cannot be read: {error!r}"
+            raise Refused(said, code="invalid_request_error") from error
+
+    def _answer(self, call: Call) -> None:
+        """Wait for the answer, and send it. Blanks keep a client from timing out meanwhile."""
+        stream, begun = call.request.stream, False
+        while not call.done.wait(ALIVE):
+            if not begun:
+                self._begin(stream)
+                begun = True
+            self._chunk(b": wait\n\n" if stream else b" ")
+        if isinstance(call.answer, Refused):
+            if begun:  # too late for a status: the client sees that the connection breaks
+                self.close_connection = True
+                return self.connection.shutdown(socket.SHUT_RDWR)
+            return self._refuse(call.answer)
+        if stream and not begun:
+            self._begin(stream)
+        if stream:
+            for piece in chunks(call.answer, call.request.stream_usage):
+                self._chunk(b"data: " + json.dumps(piece).encode() + b"\n\n")
+            self._chunk(b"data: [DONE]\n\n")
+            return self._chunk(b"")
+        body = json.dumps(call.answer).encode()
+        if not begun:
+            return self._send(200, body)
+        self._chunk(body)
+        self._chunk(b"")
+
+    def _forward(self, session: Session, body: bytes) -> None:
+        """Ask the upstream endpoint, whose answers are never samples."""
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get("UPSTREAM_API_KEY"):
+            headers["Authorization"] = f"Bearer {key}"
+        url = f"{session.upstream.rstrip('/')}/chat/completions"
+        try:
+            asked = urllib.request.Request(url, body, headers)
+            with urllib.request.urlopen(asked, timeout=UPSTREAM) as answer:
+                self._send(answer.status, answer.read(), answer.headers["Content-Type"])
+        except urllib.error.HTTPError as error:
+            self._send(error.code, error.read(), error.headers["Content-Type"])
+        except (OSError, ValueError, HTTPException) as error:
+            said = f"--upstream {session.upstream}: {error!r}"
+            self._refuse(Refused(said, 502, "upstream"))
+
+    def _refuse(self, refused: Refused) -> None:
+        kind = "invalid_request_error" if refused.status < 500 else "server_error"
+        error = {"message": str(refused), "type": kind, "param": None, "code": refused.code}
+        self._send(refused.status, json.dumps({"error": error}).encode())
+
+    def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _begin(self, stream: bool) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream" if stream else "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()

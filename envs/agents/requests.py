@@ -1,0 +1,220 @@
+"""What an agent's program asks of the endpoint: requests for OpenAI's chat completions.
+
+A request is checked and taken apart here; `envs.agents.completions` writes the answer. What is not
+the policy's distribution at some temperature cannot be trained on, so it is refused, unless the run
+says otherwise (`--endpoint-sampling`): `run` leaves it out, and `untrained` hands it to the engine,
+whose answer is then no sample.
+"""
+
+import json
+from dataclasses import dataclass, field
+from numbers import Real
+
+# What a request may ask for that no temperature of the policy gives: the values that ask for
+# nothing (also null and what is empty), and why the others are refused.
+FOREIGN = {
+    "top_p": ((1,), "cuts the distribution off"),
+    "top_k": ((-1, 0), "cuts the distribution off"),
+    "min_p": ((0,), "cuts the distribution off"),
+    "logit_bias": ((), "changes the distribution"),
+    "presence_penalty": ((0,), "changes the distribution"),
+    "frequency_penalty": ((0,), "changes the distribution"),
+    "repetition_penalty": ((1,), "changes the distribution"),
+    "response_format": (({"type": "text"},), "allows only some tokens"),
+    "tool_choice": (("auto", "none"), "forces a tool, and so changes what the policy may say"),
+    "n": ((1,), "asks for several answers, and a turn has one"),
+    "best_of": ((1,), "keeps the likeliest of several answers"),
+    "logits_processors": ((), "changes the distribution"),
+}
+# Fields of vLLM's own servers, which are not handed to the engine, even for an untrained answer
+OF_SERVERS = (
+    "guided_json guided_regex guided_choice guided_grammar structured_outputs allowed_token_ids "
+    "bad_words ignore_eos min_tokens"
+).split()
+FOREIGN |= dict.fromkeys(OF_SERVERS, ((0,), "allows only some tokens"))
+OF_SERVERS += ["best_of", "logits_processors"]
+NOT_GIVEN = ("logprobs", "top_logprobs", "prompt_logprobs", "echo", "stop_token_ids")
+TEMPERATURES = (0.001, 1000)
+RANGES = {  # of numbers among FOREIGN
+    "temperature": (0, 0), "top_p": (1e-6, 1), "top_k": (1, 10**6), "min_p": (0, 1), "n": (1, 128),
+    "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "repetition_penalty": (0.01, 10),
+}  # fmt: skip
+WHOLE = {"top_k", "n"}
+
+
+class Refused(ValueError):
+    """A request that cannot be answered. code: as HTTP and OpenAI's SDKs know it"""
+
+    def __init__(self, said: str, status: int = 400, code: str = "unsupported_value"):
+        super().__init__(said)
+        self.status, self.code = status, code
+
+
+@dataclass
+class Request:
+    """A checked request. messages: as chat templates want them; template: their other arguments"""
+
+    messages: list[dict]
+    template: dict
+    stream: bool = False
+    stream_usage: bool = False  # whether a stream ends with a piece that has the usage alone
+    sampling: dict = field(default_factory=dict)  # temperature, max_tokens, untrained
+    stop: list[str] = field(default_factory=list)
+    parallel: bool = True  # whether the program wants all calls of a response, or the first alone
+    tokens: int = 0  # of the prompt; 0: nobody has counted them
+
+    @property
+    def untrained(self) -> dict:
+        """What it asks for that is not the policy's distribution, if the engine is to give it."""
+        return self.sampling.get("untrained", {})
+
+    @property
+    def tools(self) -> dict[str, dict]:
+        """The schemas of the tools that the policy may call, by name."""
+        return {tool["function"]["name"]: tool for tool in self.template.get("tools", ())}
+
+
+def request_of(body: dict, sampling: str = "refuse") -> Request:
+    """Check a request's body. sampling: "refuse" what is not the policy's distribution, leave it
+    out ("run"), or keep it ("untrained"). Refused, ValueError, ...: it cannot be answered"""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise Refused("messages must be a list that is not empty", code="invalid_request_error")
+    if body.get("functions"):
+        raise Refused("functions is the old name of tools; please use tools")
+    for name in NOT_GIVEN:
+        if body.get(name):
+            raise Refused(f"{name} is not given here: ids and log-probs stay with the trainer")
+    foreign = _foreign_sampling(body) if sampling != "run" else {}
+    if sampling == "refuse" and foreign:
+        name, why = next(iter(foreign.items()))
+        said = f"this endpoint samples from the policy that is trained: {name} {why}"
+        how = "leaves it out" if name in OF_SERVERS else "or untrained can serve it"
+        raise Refused(f"{said}; a run with --endpoint-sampling run {how}")
+    own = _sampling(body)
+    if foreign:
+        own["untrained"] = {name: _wish(name, body) for name in foreign}
+    template = dict(body.get("chat_template_kwargs") or {})
+    if body.get("tools") and body.get("tool_choice") != "none":
+        template["tools"] = body["tools"]
+    stop = body.get("stop") or []
+    stop = [stop] if isinstance(stop, str) else stop
+    if not all(isinstance(text, str) and text for text in stop):
+        raise Refused("stop must be a text or a list of texts", code="invalid_request_error")
+    request = Request(
+        messages=[_message(message) for message in messages],
+        template=template,
+        stream=bool(body.get("stream")),
+        stream_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        sampling=own,
+        stop=stop,
+        parallel=body.get("parallel_tool_calls") is not False,
+    )
+    for name, tool in request.tools.items():  # KeyError: it has none
+        schema = tool["function"].get("parameters") or {}
+        known = schema.get("properties") or {}  # AttributeError: it is no schema
+        if not isinstance(name, str) or not isinstance(known, dict):
+            said = "each tool needs a name, and its parameters must be a JSON schema"
+            raise Refused(said, code="invalid_request_error")
+    return request
+
+
+def _foreign_sampling(body: dict) -> dict[str, str]:
+    """Return what a request asks for that no temperature of the policy gives, and why not."""
+    asked = {"temperature": "0 is greedy"} if body.get("temperature") == 0 else {}
+    return asked | {
+        name: why
+        for name, (neutral, why) in FOREIGN.items()
+        if body.get(name) not in (None, [], {}, *neutral)
+    }
+
+
+def _wish(name: str, body: dict):
+    """Return what a request asks for under a name of FOREIGN, as engines take it: a number, the
+    logits' additions by token, or a JSON schema. Refused: nothing can give this"""
+    value, wrong = body[name], Refused(f"{name} cannot be {body[name]!r:.80}")
+    if name in RANGES:
+        low, high = RANGES[name]
+        kind = int if name in WHOLE else Real
+        if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
+            raise wrong
+        return value
+    if name in OF_SERVERS:
+        raise wrong
+    if name == "logit_bias":
+        if not all(isinstance(added, Real) and -100 <= added <= 100 for added in value.values()):
+            raise wrong
+        return {int(token): float(added) for token, added in value.items()}
+    if name == "response_format":
+        schemas = {"json_object": {"type": "object"}}
+        schemas["json_schema"] = (value.get("json_schema") or {}).get("schema")
+        if not isinstance(schemas.get(value.get("type")), dict):
+            raise wrong
+        return schemas[value["type"]]
+    return _forced_call(body["tool_choice"], body.get("tools") or [], wrong)
+
+
+def _forced_call(choice: str | dict, tools: list[dict], wrong: Refused) -> dict:
+    """Return the JSON schema of the calls that a tool_choice allows."""
+    named = choice["function"]["name"] if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) and choice != "required":
+        raise wrong
+    functions = [tool["function"] for tool in tools]
+    allowed = [function for function in functions if named in (None, function["name"])]
+    if not allowed:
+        raise wrong
+    calls = [
+        {"name": {"const": function["name"]},
+         "arguments": function.get("parameters") or {"type": "object"}}
+        for function in allowed
+    ]  # fmt: skip
+    call = dict(type="object", required=["name", "arguments"], additionalProperties=False)
+    return {"anyOf": [call | {"properties": properties} for properties in calls]}
+
+
+def _sampling(body: dict) -> dict:
+    """Return what the prompt's response has of its own: temperature, max_tokens."""
+    sampling, temperature = {}, body.get("temperature")
+    if temperature:  # 0 was refused, or is no sample, or the run's own is taken
+        low, high = TEMPERATURES
+        if not low <= float(temperature) <= high:
+            raise Refused(f"temperature must be from {low} to {high}, got {temperature}")
+        sampling["temperature"] = float(temperature)
+    for name in ("max_completion_tokens", "max_tokens"):
+        limit = body.get(name)
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise Refused(f"{name} must be a whole number above 0, got {limit!r:.80}")
+        if limit is not None:
+            sampling.setdefault("max_tokens", limit)
+    return sampling
+
+
+def _message(message: dict) -> dict:
+    """Write a message as chat templates want it: texts, and arguments of calls as mappings."""
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise Refused("each message needs a role", code="invalid_request_error")
+    content = message.get("content")
+    if isinstance(content, list):
+        kinds = {part.get("type") for part in content}
+        if kinds - {"text"}:
+            raise Refused(f"only text can be read, not {', '.join(sorted(kinds - {'text'}))}")
+        content = "".join(part["text"] for part in content)
+    if not isinstance(content, str | None):
+        said = "the content of a message must be a text, a list of parts or null"
+        raise Refused(said, code="invalid_request_error")
+    plain = {key: value for key, value in message.items() if value is not None}
+    plain |= {"content": content or ""}
+    if plain["role"] == "developer":
+        plain["role"] = "system"
+    calls = plain.pop("tool_calls", None)
+    return plain | ({"tool_calls": [_call(call) for call in calls]} if calls else {})
+
+
+def _call(call: dict) -> dict:
+    function = dict(call.get("function") or {})
+    if isinstance(function.get("arguments"), str):
+        try:
+            function["arguments"] = json.loads(function["arguments"] or "{}")
+        except ValueError:
+            function["arguments"] = {"arguments": function["arguments"]}
+    return call | {"function": function}

@@ -1,0 +1,135 @@
+"""Makes the runs of a comparison: a small search of learning rates first, then all methods.
+
+Both go on after an interruption, and the page is written anew after every run. Runs are ordered by
+seed, so that what is there after some hours compares all methods. For two cores, start it twice:
+
+    python -m paper.reproduce estimators --seeds 101 1 3 5    # 101 and 102: those of the search
+    python -m paper.reproduce estimators --seeds 102 2 4
+
+If one of them ends before the search of the other is done, start it again.
+"""
+
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+
+from paper.compared import write_comparison
+from paper.comparisons import (
+    COMPARISONS,
+    Comparison,
+    Method,
+    Task,
+    flags_of,
+    initial_flags,
+    row_of,
+)
+from paper.quantities import final_evaluation
+from paper.rows import SCALES, PaperRow
+from paper.runs import (
+    PlannedRun,
+    choose_runs,
+    command_of,
+    fitting,
+    perform,
+    planned_run,
+    read_run,
+)
+from paper.tables import zero_shot
+from reports.charts import import_figure
+
+
+def compare(args, extra: dict, out: Path, made_by: str) -> int:
+    """Make the runs that are missing, and write the page after each. Returns the exit code."""
+    comparison = COMPARISONS[args.name]
+    # Not beside the tables' runs: some have the same name and other flags.
+    folder = args.runs.resolve() / args.scale / args.name
+    plan = Plan(comparison, args.scale, folder, extra)
+    path = out / (args.name + f"-{args.scale}" * (args.scale != "embedded") + ".md")
+    about = f"{SCALES[args.scale]['about']}. {made_by}"
+    if not args.dry_run:
+        import_figure()
+        for place in (out, args.runs):
+            place.mkdir(parents=True, exist_ok=True)
+    # The learning rates of the comparison are known when the search is done.
+    for stage in (plan.search, plan.runs):
+        chosen = fitting(stage(args.seeds), args.only)
+        commands = [command_of(run) for run in chosen]
+        for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
+            code = perform(run, words, f"{number}/{len(chosen)}", args.dry_run)
+            if words and not args.dry_run:
+                write_comparison(path, comparison, about, plan)
+            if code:
+                return code
+        if not plan.searched():
+            print("# then the comparison, with the learning rates that this search chooses")
+            break
+    choose_runs(plan.search() + plan.runs(), args.only, args.name)  # ValueError: nothing fits
+    if not args.dry_run:
+        write_comparison(path, comparison, about, plan)
+        print(path)
+    return 0
+
+
+class Plan:
+    """The runs of a comparison, and what the search has chosen so far."""
+
+    def __init__(self, comparison: Comparison, scale: str, folder: Path, extra: dict):
+        self.comparison, self.scale, self.folder, self.extra = comparison, scale, folder, extra
+
+    def search(self, seeds: list[int] | None = None) -> list[PlannedRun]:
+        """Each method with each learning rate on the first task; nothing if there is no choice."""
+        task, factors = self.comparison.tasks[0], self.comparison.factors
+        if len(factors) == 1:
+            return []
+        choices = product(self.comparison.search_seeds, factors, self.comparison.methods)
+        return [
+            self.run(task, method, factor, seed)
+            for seed, factor, method in choices
+            if not seeds or seed in seeds
+        ]
+
+    def before(self, task: Task) -> PlannedRun:
+        """The evaluation of the initial model."""
+        row = PaperRow(task.env, task.env, zero_shot(task.env, 1))
+        return planned_run(self.folder, row, 1, initial_flags(self.scale, task) | self.extra)
+
+    def runs(self, seeds: list[int] | None = None) -> list[PlannedRun]:
+        """The runs of the comparison itself; seeds: only these, and with 1 the initial models.
+        Those of a method whose learning rate is not chosen yet are left out."""
+        most = max(task.seeds for task in self.comparison.tasks)
+        first = [self.before(t) for t in self.comparison.tasks if not seeds or 1 in seeds]
+        order = product(range(1, most + 1), self.comparison.tasks, self.comparison.methods)
+        return first + [
+            self.run(task, method, self.factor(method), seed)
+            for seed, task, method in order
+            if seed <= task.seeds and (not seeds or seed in seeds)
+            and self.factor(method) is not None
+        ]  # fmt: skip
+
+    def run(self, task: Task, method: Method, factor: float, seed: int) -> PlannedRun:
+        row = row_of(task, method, factor)
+        flags = flags_of(self.scale, task, method, factor, seed) | self.extra
+        return planned_run(self.folder, row, seed, flags)
+
+    def found(self, method: Method, factor: float) -> list[float]:
+        """What the panel shows after the finished runs of the search."""
+        task, found = self.comparison.tasks[0], []
+        for seed in self.comparison.search_seeds:
+            path = self.run(task, method, factor, seed).path
+            run = read_run(path) if path.exists() else None
+            end = final_evaluation(run) if run else None
+            found += [end[f"eval/{task.measure}"]] if end else []
+        return found
+
+    def factor(self, method: Method) -> float | None:
+        """The factor that won the search, of equals the one nearest to 1; None while it goes on."""
+        factors = self.comparison.factors
+        if len(factors) == 1:
+            return factors[0]
+        found = {factor: self.found(method, factor) for factor in factors}
+        if any(len(ends) < len(self.comparison.search_seeds) for ends in found.values()):
+            return None
+        return max(factors, key=lambda factor: (fmean(found[factor]), -abs(factor - 1)))
+
+    def searched(self) -> bool:
+        return all(self.factor(method) is not None for method in self.comparison.methods)

@@ -1,0 +1,180 @@
+"""Reproduces the paper's tables and figures: makes their runs, then writes a Markdown page.
+
+    python -m paper.reproduce table1|table2|table3|figure3|figure4|figure5|claims|
+        babaisai|generalisation|estimators|ablations|long-episodes
+        [--scale paper|embedded] [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR]
+        [--out DIR] [-- FLAGS OF main.py]
+
+Runs are processes, one after another. A run with its final evaluation is skipped, and one that was
+begun goes on with --resume, so after an interruption the same command does the rest. To use two
+cores, start it twice with different --seeds (table1: --only), then once more with all of them for
+the page. `tables` says what is run, and `results` writes the page. The comparisons of estimators
+and of the parts of our method, beyond the paper, are in `comparisons`, `compare` and `compared`.
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from paper.claims import CLAIMS
+from paper.compare import compare
+from paper.comparisons import COMPARISONS
+from paper.generalisation import plan_generalisation, write_generalisation
+from paper.results import write_results
+from paper.rows import SCALES, PaperRow, PaperTable, flags_of
+from paper.runs import (
+    IS_REPOSITORY,
+    WORKPLACE,
+    PlannedRun,
+    choose_runs,
+    command_of,
+    flag_words,
+    perform,
+    planned_run,
+    read_run,
+    relative,
+)
+from paper.tables import TABLES
+from reports.charts import import_figure
+from reports.program import Program
+
+RUNS = WORKPLACE / "runs" / "reproduce"
+PAGES = TABLES | {"claims": CLAIMS}
+GENERALISATION = "generalisation"
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    at = words.index("--") if "--" in words else len(words)
+    work = lambda args: reproduce(args, extra_flags(words[at + 1 :], args.runs))
+    return make_program().run(work, words[:at])
+
+
+def make_program() -> Program:
+    program = Program(
+        prog="paper.reproduce",
+        description="Reproduce a table or figure of the paper. Flags after -- go to main.py.",
+    )
+    add = program.add_argument
+    add(
+        "name",
+        choices=[*PAGES, GENERALISATION, *COMPARISONS],
+        help="the table, figure or comparison",
+    )
+    add("--scale", choices=SCALES, default="embedded", help="models (default: embedded)")
+    add("--dry-run", action="store_true", help="print the commands and do nothing")
+    words = "of training (default: those of each row, from 1 to 3 or 5)"
+    add("--seeds", type=int, nargs="+", help=words)
+    add("--only", nargs="+", default=[], help="run only these: names of runs, or parts of names")
+    add("--runs", type=Path, default=RUNS, help="directory of the runs (default: runs/reproduce)")
+    add("--out", type=Path, help="directory of the page (default: docs/results, or else --runs)")
+    return program
+
+
+def out_folder(args: argparse.Namespace) -> Path:
+    """--out or its default. Only the standard runs are results of this project."""
+    standard = args.runs.resolve() == RUNS and IS_REPOSITORY
+    return args.out or (WORKPLACE / "docs" / "results" if standard else args.runs)
+
+
+def extra_flags(words: list[str], runs: Path) -> dict:
+    """`--name value`, `--name=value` and `--name` as a dict. ValueError: a word belongs to no flag,
+    a flag is set by this program, or the runs would lie among the standard ones."""
+    flags, name = {}, ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            flags[name] = value if equals else True
+        elif name and flags[name] is True:
+            flags[name] = word
+        else:
+            raise ValueError(f"{word!r} after -- is no flag of main.py")
+    for name in ("run_dir", "resume", "env_name", "seed", "eval_only"):
+        if name in flags:
+            raise ValueError(f"{flag_words({name: True})[0]} cannot be given after --")
+    if flags and runs.resolve() == RUNS:
+        raise ValueError("flags after -- make other runs: give them a directory with --runs")
+    return flags
+
+
+def reproduce(args: argparse.Namespace, extra: dict) -> int:
+    """Make the runs that are missing and write the page. Returns the exit code."""
+    if args.name in COMPARISONS:
+        # Several processes may share its seeds, and each writes the page of all of them.
+        everything = argparse.Namespace(**vars(args) | {"seeds": None})
+        return compare(args, extra, out_folder(args), made_by(everything, extra))
+    table, out = PAGES.get(args.name), out_folder(args)
+    if args.name == GENERALISATION:
+        planned = plan_generalisation(args.scale, runs_folder(args), args.seeds, extra)
+    else:
+        planned = plan_runs(args, table, extra)
+    chosen = choose_runs(planned, args.only, args.name)
+    commands = [command_of(run) for run in chosen]  # a conflict shows before the first one runs
+    if not args.dry_run:
+        pictures = table is not None and bool(table.pictures or table.scenes)
+        check_machine(args.scale, pictures, [out, args.runs])
+    code = 0
+    for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
+        code = perform(run, words, f"{number}/{len(chosen)}", args.dry_run)
+        if code:
+            break
+    if args.dry_run:
+        return 0
+    path = out / f"{args.name}-{args.scale}.md"
+    about = f"{SCALES[args.scale]['about']}. {made_by(args, extra)}"
+    if args.name == GENERALISATION:
+        write_generalisation(path, about, planned)
+    else:
+        write_results(path, table, about, [(r.row, r.seed, read_run(r.path)) for r in planned])
+    print(path)
+    return code
+
+
+def runs_folder(args: argparse.Namespace) -> Path:
+    return args.runs.resolve() / args.scale
+
+
+def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[PlannedRun]:
+    """All runs of a table, in the order of their seeds: what is there after some hours has all
+    rows. Evaluations of the initial model need one seed only."""
+    folder = runs_folder(args)
+    planned = [
+        planned_run(folder, row, seed, flags_of(args.scale, table, row, seed) | extra)
+        for row in table.rows for seed in seeds_of(args, table, row)
+    ]  # fmt: skip
+    return sorted(planned, key=lambda run: run.seed)
+
+
+def seeds_of(args: argparse.Namespace, table: PaperTable, row: PaperRow) -> list[int]:
+    if not table.trained:
+        return [1]
+    most = min(row.seeds, SCALES[args.scale]["seeds"])
+    return list(dict.fromkeys(args.seeds or range(1, most + 1)))
+
+
+def made_by(args: argparse.Namespace, extra: dict) -> str:
+    words = ["python", "-m", "paper.reproduce", args.name, "--scale", args.scale]
+    if args.seeds:
+        words += ["--seeds", *map(str, args.seeds)]
+    if extra:
+        words += ["--runs", relative(args.runs.resolve()), "--", *flag_words(extra)]
+    return f"Made by `{shlex.join(words)}`; with --dry-run it prints the commands of the runs"
+
+
+def check_machine(scale: str, pictures: bool, folders: list[Path]) -> None:
+    """ValueError or OSError for what would otherwise show only after hours."""
+    if scale == "paper":
+        import torch  # takes seconds, which a dry run need not wait for
+
+        if not torch.cuda.is_available():
+            raise ValueError("--scale paper needs a CUDA device; --dry-run prints its commands")
+    if pictures:
+        import_figure()
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Writes the page of a reproduced table or figure: Markdown, the paper's number beside ours.
+
+All numbers come from the runs' own files, as `reports.run_files` reads them. Runs that are not
+finished are left out of the numbers and listed below the table.
+"""
+
+import math
+import statistics
+from pathlib import Path
+
+from paper.effects import claims_part, effects_part
+from paper.intervals import ABOUT_INTERVALS, told
+from paper.quantities import final_evaluation, initial_evaluation, numbers
+from paper.ranks import ranks_part
+from paper.rows import PaperRow, PaperTable
+from paper.scenes import draw_scenes
+from reports.charts import draw_charts
+from reports.evaluations import cell_text, markdown_table, with_score
+from reports.run_files import Run, group_runs
+
+MEASURES = {
+    "success": "share of successes [Wilson 95 % interval of all episodes, pooled over the seeds]",
+    "return": "mean return +- standard error, from those of the seeds' panels",
+}
+ABOUT_OURS = f"""
+The numbers after training are means over the seeds. Seeds play the same episodes, and these bounds
+do not speak of the spread over seeds: "over seeds" does. "Before" is one evaluation, in the run of
+seed 1, as the seed changes neither the initial model nor the panel.{ABOUT_INTERVALS}"""
+
+TableRuns = list[tuple[PaperRow, int, Run | None]]  # row, seed, and what there is of its run
+
+
+def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) -> None:
+    """Write the page and, beside it, the pictures of a figure. `about` describes the scale."""
+    trained = [run for _, _, run in runs if run is not None and run.metrics]
+    text = results_page(table, about, runs)
+    if table.scenes and trained:
+        file = f"{path.stem}.png"
+        (path.parent / file).write_bytes(draw_scenes(by_row(table, runs)))
+        text += f"\n![{file}]({file})\n"
+    if table.pictures and trained:
+        drawn = draw_charts(group_runs(trained))
+        for name in table.pictures:
+            if name in drawn:
+                file = f"{path.stem}-{name}.png"
+                (path.parent / file).write_bytes(drawn[name])
+                text += f"\n![{file}]({file})\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
+    found = by_row(table, runs)
+    by_name = {row.name: some for row, some in found}
+    rows = [_cells(table, row, found_runs) for row, found_runs in found]
+    names = [name for name in rows[0] if any(cells[name] != "-" for cells in rows)]
+    parts = [
+        f"# {table.title}",
+        f"Ours: {about}.",
+        claims_part(table.claims, by_name),
+        markdown_table([names, *([cells[name] for name in names] for cells in rows)]),
+        f"Ours: {_measures(table)}.{ABOUT_OURS * table.trained}\n"
+        f"{'Memory: turns of history in a prompt. ' * table.trained}Minutes: wall time of all runs "
+        "of a row, their evaluations included.",
+        table.about,
+        "" if table.trained else ranks_part(found),
+        effects_part(table.effects, by_name),
+        missing_runs(runs),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def by_row(table: PaperTable, runs: TableRuns) -> list[tuple[PaperRow, list[Run]]]:
+    """Each row with its runs, as far as they have begun."""
+    return [
+        (row, [run for other, _, run in runs if other is row and run is not None])
+        for row in table.rows
+    ]
+
+
+def _cells(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
+    """Column -> text, "-" where there is none."""
+    finished, first = [run for run in runs if final_evaluation(run)], initial_evaluation(runs)
+    before = [with_score(first)] if first else []
+    after = [with_score(final_evaluation(run)) for run in finished] if table.trained else []
+    form = ".2f" if row.measure == "return" else ".3f"
+    each = lambda name, form, evals: " ".join(f"{e[name]:{form}}" for e in evals if name in e)
+    ends = [e[f"eval/{row.measure}"] for e in after]
+    cells = {"": row.label}
+    if table.trained:
+        cells |= {
+            "paper, before": str(row.paper[0]),
+            "before": measured(row.measure, before),
+            "paper, after": str(row.paper[1]),
+            "after": measured(row.measure, after),
+            "over seeds": told([ends], form),
+            "each seed": each(f"eval/{row.measure}", form, after),
+        }
+    else:
+        cells |= {"paper": str(row.paper[0]), "ours": measured(row.measure, before)}
+    cells |= {
+        "achievements": _change("eval/achievements", before, after),
+        "score": _change("score", before, after),
+        "paper, length": row.paper_length,
+        "length": _change("eval/episode_len", before, after),
+        "value loss": _mean(numbers(finished, "last ppo/value_loss"))
+        if "value_loss" in table.pictures
+        else "",
+        "memory": " ".join(sorted({str(run.settings.get("memory_length", "")) for run in finished}))
+        if table.trained
+        else "",
+        "temperature": each("eval/temperature", "g", (after or before)[:1]),
+        "episodes": each("eval/episodes", ".0f", (after or before)[:1]),
+        "updates": each("update", ".0f", after[:1]),
+        "seeds": " ".join(str(run.seed) for run in finished) if table.trained else "",
+        "commit": " ".join(sorted({run.commit for run in finished})),
+    }
+    minutes = sum(sum(run.minutes().values()) for run in finished)
+    cells["minutes"] = f"{minutes:.1f}" if finished else ""
+    return {name: text or "-" for name, text in cells.items()}
+
+
+def measured(measure: str, evals: list[dict]) -> str:
+    """The mean over evaluations. A success comes with the Wilson interval of all their episodes, a
+    return with the standard error of a mean of independent means."""
+    if not evals:
+        return "-"
+    values = [e[f"eval/{measure}"] for e in evals]
+    mean = statistics.fmean(values)
+    if measure == "return":
+        error = math.sqrt(sum(e["eval/return_stderr"] ** 2 for e in evals)) / len(evals)
+        return f"{mean:.2f} +- {error:.2f}"
+    from ppo.evaluation import wilson_interval  # here, for it imports torch, and --help is quick
+
+    counts = [round(e["eval/episodes"]) for e in evals]
+    wins = sum(round(v * count) for v, count in zip(values, counts, strict=True))
+    names = ("eval/success", "eval/success_low", "eval/success_high")
+    numbers = (mean, *wilson_interval(wins, sum(counts)))
+    return cell_text("success", dict(zip(names, numbers, strict=True)))
+
+
+def _change(name: str, before: list[dict], after: list[dict]) -> str:
+    """The means before and after ("6.10 -> 9.20"), or the only one there is."""
+    values = [[e[name] for e in evals if name in e] for evals in (before, after)]
+    return " -> ".join(f"{statistics.fmean(v):.2f}" for v in values if v)
+
+
+def _mean(values: list[float]) -> str:
+    return f"{statistics.fmean(values):.4f}" if values else ""
+
+
+def _measures(table: PaperTable) -> str:
+    return "; ".join(MEASURES[name] for name in dict.fromkeys(row.measure for row in table.rows))
+
+
+def missing_runs(runs: TableRuns) -> str:
+    """The part of a page about runs that are not finished, "" if all are."""
+    lines = []
+    for row, seed, run in runs:
+        name = f"- {row.label}, seed {seed}"
+        if run is None:
+            lines.append(f"{name}: not begun")
+        elif not final_evaluation(run):
+            of = "" if run.settings.get("eval_only") else f" of {run.settings.get('num_updates')}"
+            lines.append(f"{name}: not finished, {len(run.metrics)}{of} updates")
+    return "\n".join(["Missing:\n", *lines]) if lines else ""

@@ -1,0 +1,157 @@
+"""The paper's tables and figures as data: which rows each of them has, and what it shows.
+
+`printed` has the paper's numbers, `rows` what a row is; `reproduce` makes the runs and `results`
+writes the pages. Rows of equal name share their runs, in the same table or in another.
+"""
+
+from math import hypot
+
+from paper.effects import Effect, gain
+from paper.printed import (
+    CRAFTER,
+    CRAFTER_LENGTH,
+    LENGTHS,
+    TRAINED,
+    ZERO_SHOT,
+    ZERO_SHOT_MEAN,
+    Printed,
+    fifth_task,
+)
+from paper.rows import PaperRow, PaperTable
+
+SHORT, LONG = (1, 2, 4), (8, 16, 32)  # lengths of the memory, of which the paper's short ones win
+
+
+def zero_shot_rows() -> list[PaperRow]:
+    rows = []
+    for env, numbers in [*ZERO_SHOT.items(), ("babyai-putnext", None)]:
+        for n in LENGTHS:
+            paper = numbers[n] if numbers else f"({fifth_task(n)} of 32)"
+            label, name = f"{env}, memory length {n}", zero_shot(env, n)
+            rows.append(PaperRow(env, label, name, n, (paper, "-")))
+    return rows
+
+
+def zero_shot(env: str, n: int) -> str:
+    return f"{env}-zero-shot-n{n}"
+
+
+def shorter_is_better(label: str, envs: list[str], numbers: dict[int, Printed]) -> Effect:
+    short, long = ([numbers[n] for n in some] for some in (SHORT, LONG))
+    mean = lambda some: Printed(
+        sum(number.value for number in some) / 3, hypot(*(number.error for number in some)) / 3
+    )
+    names = lambda some: tuple(zero_shot(env, n) for env in envs for n in some)
+    success = "before eval/success"
+    paper = mean(short).above(mean(long))
+    return Effect(label, (names(SHORT), success), (names(LONG), success), paper)
+
+
+PICKUP = "babyai-pickup"
+BABYAI = [*ZERO_SHOT, "babyai-putnext"]
+WAYS = ["goto_win", "make_win", "two_room-goto_win", "two_room-break_stop-goto_win",
+        "two_room-maybe_break_stop-goto_win", "two_room-make_win",
+        "two_room-break_stop-make_win"]  # fmt: skip
+DISTRACTORS = ["", "-distr_obj", "-distr_rule", "-distr_obj_rule", "-distr_obj-irrelevant_rule"]
+BABA = [f"baba-{way}{distractor}" for way in WAYS for distractor in DISTRACTORS] + [
+    f"baba-two_room-{way}"
+    for way in ("goto_win-distr_win_rule", "make_win-distr_win_rule", "make_you",
+                "make_you-make_win", "make_wall_win")
+]  # fmt: skip
+CRAFTER_ROW = PaperRow(
+    "crafter", "crafter", "crafter", paper=CRAFTER, flags={"eval_episodes": 128}, seeds=3,
+    paper_length=f"{CRAFTER_LENGTH[0]} -> {CRAFTER_LENGTH[1]}",
+)  # fmt: skip
+TRAINED_ROWS = [PaperRow(env, env, env, paper=numbers) for env, numbers in TRAINED.items()]
+PLAIN = TRAINED_ROWS[list(TRAINED).index(PICKUP)]  # the method as it is
+UNDISCOUNTED = f"{PICKUP}-undiscounted"
+LENGTH_ROWS = [
+    PaperRow(PICKUP, f"{PICKUP}, memory length {n}", PICKUP + f"-n{n}" * (n > 1), n,
+             (ZERO_SHOT[PICKUP][n], PLAIN.paper[1] if n == 1 else "-"), seeds=3)
+    for n in LENGTHS[:4]
+]  # fmt: skip
+NAMES = [row.name for row in LENGTH_ROWS]
+
+TABLES = {
+    "table1": PaperTable(
+        "Table 1: memory length, zero-shot",
+        zero_shot_rows(),
+        "The paper's shares are of 32 episodes. It prints no row of putnext, but its means over "
+        "tasks are of five tasks: less the four rows they leave what stands in parentheses. The "
+        f"printed means are {', '.join(map(str, ZERO_SHOT_MEAN.values()))}.",
+        trained=False,
+        effects=[
+            *(shorter_is_better(f"{env}: lengths 1, 2, 4 above 8, 16, 32", [env], numbers)
+              for env, numbers in ZERO_SHOT.items()),
+            shorter_is_better("mean of the five tasks, the same", BABYAI, ZERO_SHOT_MEAN),
+        ],
+    ),
+    "table2": PaperTable(
+        "Table 2: Crafter, return before and after training",
+        [CRAFTER_ROW],
+        "Achievements of 22; score: exp of the mean of ln(1 + s) over them, less 1, "
+        "s being the percentage of episodes. The paper prints no errors here.",
+        effects=[
+            gain("crafter: return, after above before", "crafter", "eval/return",
+                 CRAFTER[1].above(CRAFTER[0]), margin=0.5),
+            gain("crafter: turns of an episode, after above before", "crafter", "eval/episode_len",
+                 CRAFTER_LENGTH[1].above(CRAFTER_LENGTH[0]), margin=5.0),
+        ],
+        pictures=("return", "achievements"),
+    ),
+    "table3": PaperTable(
+        "Table 3: BabyAI and BabaIsAI, success before and after training",
+        [*TRAINED_ROWS, PaperRow("babyai-putnext", "babyai-putnext", "babyai-putnext")],
+        "The paper prints nothing about putnext. A number of its web page stands in parentheses "
+        "where it differs.",
+        effects=[
+            gain(f"{env}: after above before", env, "eval/success", after.above(before))
+            for env, (before, after) in TRAINED.items()
+        ] + [gain("babyai-putnext: the same", "babyai-putnext", "eval/success")],
+    ),
+    "babaisai": PaperTable(
+        "BabaIsAI: all tasks before training",
+        [PaperRow(env, env, zero_shot(env, 1), paper=(*TRAINED.get(env, "-"), "-")[:2])
+         for env in BABA],
+        "The paper prints four of them.",
+        trained=False,
+    ),
+    "figure3": PaperTable(
+        "Figure 3: dual discounting against gamma = lambda = 1",
+        [
+            PaperRow(PICKUP, "gamma_step .99, lam_step .95", PICKUP, paper=PLAIN.paper),
+            PaperRow(PICKUP, "gamma_step 1, lam_step 1", UNDISCOUNTED,
+                     flags={"gamma_step": 1, "lam_step": 1}),
+        ],
+        "gamma_token = lam_token = 1 in both. Value losses are of targets of different spread.",
+        effects=[
+            Effect("mean success in training: with discounts above without",
+                   ((PICKUP,), "mean rollout/success"), ((UNDISCOUNTED,), "mean rollout/success")),
+            Effect("value loss of the last ten updates: without discounts above with",
+                   ((UNDISCOUNTED,), "last ppo/value_loss"), ((PICKUP,), "last ppo/value_loss"),
+                   margin=0.0),
+        ],
+        pictures=("success", "value_loss"),
+    ),
+    "figure4": PaperTable(
+        "Figure 4: memory length in training",
+        LENGTH_ROWS,
+        "The task and the lengths are our choice. The paper's numbers are those of its tables.",
+        effects=[
+            Effect("after training: lengths 1 and 2 above 4 and 8",
+                   (tuple(NAMES[:2]), "after eval/success"),
+                   (tuple(NAMES[2:]), "after eval/success")),
+            Effect("before training: length 1 above 8", ((NAMES[0],), "before eval/success"),
+                   ((NAMES[3],), "before eval/success"),
+                   ZERO_SHOT[PICKUP][1].above(ZERO_SHOT[PICKUP][8])),
+        ],
+        pictures=("success", "response_tokens"),
+    ),
+    "figure5": PaperTable(
+        "Figure 5: training curves of nine scenarios",
+        [*TRAINED_ROWS, CRAFTER_ROW],
+        "A line is the mean over seeds of success (Crafter: return) in the last 100 episodes of "
+        "training, its band the standard error.",
+        scenes=True,
+    ),
+}  # fmt: skip

@@ -1,0 +1,194 @@
+"""Draws groups of runs: learning curves over training turns, and where the time went.
+
+A group is a line, the mean over its runs, inside a band of one standard deviation. A picture is a
+PNG with a legend, or an SVG without one for a page that has its own, in the colours of the reader's
+screen, dark or light. matplotlib is imported only here, and only when something is drawn.
+"""
+
+import io
+import statistics
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reports.run_files import Group, Run
+
+# Colour-blind readers can tell these apart: Okabe and Ito's colours for groups, Tol's for times.
+GROUPS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#999999")
+MARKS = {"■": "", "●": "o", "▲": "^", "◆": "D"}  # the next groups have the same colours again
+TIMES = {"warm-up": "#332288", "collect": "#88CCEE", "score": "#DDCC77", "update": "#44AA99",
+         "push": "#CC6677", "eval": "#AA4499", "other": "#DDDDDD"}  # fmt: skip
+INK, SOFT, GRID = "#222222", "#555555", "#e4e4e4"
+DARK = {INK: "#e3e7ec", SOFT: "#98a2ae", GRID: "#2d343d"}  # what a dark screen shows instead
+STYLE = {
+    "text.parse_math": False,  # names may contain a $
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK,
+    "xtick.color": INK, "ytick.color": INK, "svg.hashsalt": "the same in every run",
+    "axes.titlelocation": "left", "axes.titleweight": "bold",
+    "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID,
+    "legend.frameon": False, "legend.fontsize": 9, "figure.constrained_layout.use": True,
+    "figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.08,
+}  # fmt: skip
+
+
+@dataclass
+class Chart:
+    """One picture. The first metric is a solid line, the second a dashed one."""
+
+    file: str
+    title: str
+    unit: str
+    metrics: tuple[str, ...]
+    limits: tuple[float, float] | None = None
+    evaluation: str = ""  # key of eval.jsonl, drawn as dots with error bars
+    key: str = ""  # explains the kinds of lines
+    bars: str = ""  # what error bars are
+
+
+MOST_BARS = 8  # the error bars of more runs would hide one another; the table has their numbers
+SHARE = (-0.02, 1.02)
+CHARTS = [
+    Chart("success", "Success", "share of episodes", ("rollout/success",), SHARE, "eval/success",
+          "line: training      dots: evaluation", "95 % interval (Wilson)"),
+    Chart("return", "Return", "per episode", ("rollout/return",), None, "eval/return",
+          "line: training      dots: evaluation", "standard error"),
+    Chart("achievements", "Achievements", "per episode, of 22", ("rollout/achievements",)),
+    Chart("kl", "KL to the initial policy", "nats per token", ("kl/ref_think", "kl/ref_action"),
+          key="solid: thinking      dashed: action"),
+    Chart("valid_action", "Valid actions", "share of turns", ("rollout/valid_action",), SHARE),
+    Chart("value_loss", "Value loss", "per token", ("ppo/value_loss",)),
+    Chart("explained_variance", "Explained variance", "of returns, by the critic",
+          ("ppo/explained_variance",), (-1.05, 1.05)),
+    Chart("response_tokens", "Response length", "tokens per turn", ("rollout/response_tokens",)),
+]  # fmt: skip
+
+
+def draw_charts(groups: list[Group], save: Callable | None = None) -> dict[str, bytes]:
+    """File name -> picture, for every chart that has something to show.
+
+    save: `png_of`, with a legend (the default), or `svg_of`, without
+    """
+    Figure, rc_context = import_figure()
+    save, runs, pictures = save or png_of, [run for group in groups for run in group.runs], {}
+    legend = save is png_of
+    with rc_context(STYLE):
+        for chart in CHARTS:
+            figure = Figure(figsize=(6.4, 3.8 + 0.2 * len(groups) * legend))
+            if _draw_chart(figure, chart, groups, legend):
+                pictures[chart.file] = save(figure)
+        figure = Figure(figsize=(6.4, 1.7 + 0.3 * len(runs)))
+        _draw_time(figure, runs)
+        pictures["time"] = save(figure)
+    return pictures
+
+
+def import_figure() -> tuple:
+    """matplotlib's Figure and rc_context. ValueError: it is not installed."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError("matplotlib is missing: pip install matplotlib") from error
+    return Figure, rc_context
+
+
+def _draw_chart(figure, chart: Chart, groups: list[Group], legend: bool = True) -> bool:
+    """Draw curves and evaluations of every group. Returns False where there are none."""
+    axes, drawn = figure.subplots(), False
+    axes.set(title=chart.title, ylabel=chart.unit, xlabel="training turns")
+    bars = f", {chart.bars}" if chart.bars and has_bars(groups) else ""
+    axes.set_title(chart.key + bars, loc="right", size=9, weight="normal", color=SOFT)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    for i, group in enumerate(groups):
+        colour, mark = colour_of(i), MARKS[sign_of(i)]
+        mark = dict(marker=mark, markersize=4, markevery=0.1) if mark else {}
+        label = textwrap.fill(group.label, 90)
+        axes.plot([], [], color=colour, linewidth=4, label=label, **mark)  # for the legend
+        for metric, line in zip(chart.metrics, ("-", "--"), strict=False):
+            points = mean_and_spread([run.curve(metric) for run in group.runs])
+            turns, means, low, high = zip(*points, strict=True) if points else ([],) * 4
+            axes.plot(turns, means, line, color=colour, linewidth=1.6, **mark)
+            axes.fill_between(turns, low, high, color=colour, alpha=0.18, linewidth=0)
+            drawn = drawn or bool(points)
+    if chart.evaluation:
+        drawn = _draw_evaluations(axes, chart.evaluation, groups) or drawn
+    axes.set_ylim(chart.limits)
+    if legend:
+        figure.legend(loc="outside lower left")
+    return drawn
+
+
+def _draw_evaluations(axes, name: str, groups: list[Group]) -> bool:
+    """Draw a dot for every evaluation, at the turns trained so far, with its bar."""
+    runs = [(i, run) for i, group in enumerate(groups) for run in group.runs]
+    for i, run in runs:
+        for e in run.evals:
+            if name == "eval/return":
+                down = up = e["eval/return_stderr"]
+            else:  # rounding can put a bound past a share of 0 or 1
+                down, up = e[name] - e[f"{name}_low"], e[f"{name}_high"] - e[name]
+            bar = [[max(0.0, down)], [max(0.0, up)]] if has_bars(groups) else None
+            axes.errorbar(
+                run.turns_after(e["update"]), e[name], bar, fmt=MARKS[sign_of(i)] or "o",
+                color=colour_of(i), markersize=6, zorder=3, linewidth=1.2, alpha=0.85,
+            )  # fmt: skip
+    return any(run.evals for _, run in runs)
+
+
+def has_bars(groups: list[Group]) -> bool:
+    return sum(len(group.runs) for group in groups) <= MOST_BARS
+
+
+def _draw_time(figure, runs: list[Run]) -> None:
+    axes, starts = figure.subplots(), [0.0] * len(runs)
+    for part, colour in TIMES.items():
+        minutes = [run.minutes()[part] for run in runs]
+        axes.barh(range(len(runs)), minutes, 0.7, left=starts, color=colour, label=part)
+        starts = [start + more for start, more in zip(starts, minutes, strict=True)]
+    axes.set(title="Time", xlabel="minutes", yticks=range(len(runs)))
+    axes.set_yticklabels([run.name for run in runs])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    figure.legend(loc="outside lower left", ncols=len(TIMES), columnspacing=1, handlelength=1)
+
+
+def mean_and_spread(curves: list[dict[int, float]]) -> list[tuple[int, float, float, float]]:
+    """(turns, mean m, m - s, m + s) over the curves that have a value at these turns. s is the
+    sample standard deviation, and 0 for a single curve."""
+    points = []
+    for turns in sorted(set().union(*curves)):
+        values = [curve[turns] for curve in curves if turns in curve]
+        mean = statistics.fmean(values)
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        points.append((turns, mean, mean - spread, mean + spread))
+    return points
+
+
+def colour_of(group: int) -> str:
+    return GROUPS[group % len(GROUPS)]
+
+
+def sign_of(group: int) -> str:
+    """One of MARKS, which tells groups of the same colour apart."""
+    return list(MARKS)[group // len(GROUPS) % len(MARKS)]
+
+
+def png_of(figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg_of(figure) -> bytes:
+    """An SVG whose neutral colours follow the screen of its reader."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text, names = file.getvalue(), {INK: "--ink", SOFT: "--soft", GRID: "--grid"}
+    for colour, name in names.items():
+        text = text.replace(colour, f"var({name})")
+    values = lambda colours: "".join(f"{name}:{colours[c]};" for c, name in names.items())
+    dark = f"@media (prefers-color-scheme:dark){{svg{{{values(DARK)}}}}}"
+    style = f"<style>svg{{{values({c: c for c in names})}}}{dark}</style>"
+    return text.replace("<defs>", f"{style}<defs>", 1).encode("utf-8", "replace")

@@ -1,0 +1,108 @@
+"""Makes pictures of logged episodes. The log holds none, so the episodes are played again.
+
+Equal seeds and equal responses lead to equal turns, which is checked against the log.
+"""
+
+import base64
+import io
+import json
+import sys
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+from envs import make_env
+from reports.dialogue import LoggedEpisode, escape_hidden
+
+LARGEST = 320  # pixels of a side in the page
+
+
+def data_uris(run: Path, episodes: list[LoggedEpisode]) -> dict[tuple[int, int], list[str]]:
+    """(env, episode) -> PNG pictures, for the episodes that can be replayed."""
+    env, found = env_of_run(run), {}
+    for episode in episodes:
+        try:
+            found[episode.env, episode.number] = [_uri(image) for image in replay(env, episode)]
+        except ValueError as error:
+            print(f"no pictures of {error}", file=sys.stderr)
+    env.close()
+    return found
+
+
+def save_gif(out: Path, run: Path, episode: LoggedEpisode) -> None:
+    """Write the episode with a caption under each picture. ValueError: it cannot be replayed."""
+    env = env_of_run(run)
+    images = replay(env, episode)
+    env.close()
+    captions = ["start"]
+    for turn in episode.turns:
+        mark = "" if turn["valid"] else " (invalid)"
+        action = escape_hidden(turn["action"])
+        captions.append(f"{turn['step']}  {action}{mark}  {turn['reward']:+.2f}")
+    captions[-1] += f"  {episode.outcome}"
+    pairs = zip(images, captions, strict=True)
+    first, *rest = [_captioned(image, caption) for image, caption in pairs]
+    times = [400] * len(rest) + [2500]  # milliseconds
+    first.save(out, save_all=True, append_images=rest, duration=times, loop=0)
+
+
+def env_of_run(run: Path):
+    """The environment that a run was made with. ValueError: it is unknown or cannot be made."""
+    try:
+        args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
+        options = {name: args[name] for name in ("format_penalty", "max_episode_steps")}
+        options["on_invalid"] = args.get("on_invalid", "default")
+        return make_env(args["env_name"], **options, data=args.get("data"))
+    except (OSError, KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"{run / 'args.json'} does not say what was played: {error!r}") from error
+
+
+def first_picture(name: str, seed: int = 7) -> Image.Image:
+    """An environment as an episode begins. ValueError: it draws no pictures"""
+    env = make_env(name)
+    env.reset(seed=seed)
+    image = _picture(env, name)
+    env.close()
+    return image
+
+
+def replay(env, episode: LoggedEpisode) -> list[Image.Image]:
+    """Pictures before each turn and after the last. ValueError: the episode cannot be replayed."""
+    if episode.missing:
+        raise ValueError(f"{episode.name}: {episode.missing} of its turns are not in the log")
+    env.reset(seed=episode.seed)
+    images = [_picture(env, episode.name)]
+    for turn in episode.turns:
+        if turn["fault"]:  # the environment failed before it did anything
+            images.append(images[-1])
+            break
+        _, reward, _, _, info = env.step(turn["response"])
+        if (info["action"], reward) != (turn["action"], turn["reward"]):
+            raise ValueError(f"{episode.name}: turn {turn['step']}, played again, led elsewhere")
+        images.append(_picture(env, episode.name))
+    return images
+
+
+def _picture(env, name: str) -> Image.Image:
+    try:
+        frame = env.render()
+    except NotImplementedError:
+        frame = None
+    if frame is None:
+        raise ValueError(f"{name}: its environment draws none")
+    return Image.fromarray(frame)
+
+
+def _uri(image: Image.Image) -> str:
+    image = image.copy()
+    image.thumbnail((LARGEST, LARGEST))
+    file = io.BytesIO()
+    image.quantize(64).save(file, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _captioned(image: Image.Image, caption: str) -> Image.Image:
+    framed = Image.new("RGB", (image.width, image.height + 18), "black")
+    framed.paste(image)
+    ImageDraw.Draw(framed).text((4, image.height + 3), caption, fill="white")
+    return framed

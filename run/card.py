@@ -1,0 +1,136 @@
+"""The model card: model/README.md, in the form that the Hugging Face hub shows.
+
+It says what trained the model, how well it plays and how to load it. It is written with every
+model/, and again after an evaluation of this model. It holds no path of this machine and no time.
+"""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from run.earlier import model_begun
+from run.files import write_text
+from run.saved import model_update
+
+ARGS, CARD = "args.json", "README.md"
+PAPER = "https://openreview.net/forum?id=6CE5PLsZdW"
+SETTINGS = (
+    "env_name model seed advantages n_env e_len group_size minibatch ppo_epoch lr critic_lr "
+    "kl_coef on_invalid gamma_step lam_step gamma_token lam_token lora_rank memory memory_length "
+    "prompt_limit response_limit temperature"
+).split()
+HEAD = "| updates | episodes | success | return | length |\n|---|---|---|---|---|\n"
+ROW = (
+    "| {update} | {eval/episodes} | {eval/success:.3f} [{eval/success_low:.3f}, "
+    "{eval/success_high:.3f}] | {eval/return:.3f} +- {eval/return_stderr:.3f} | "
+    "{eval/episode_len:.1f} |\n"
+)
+TEXT = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+{base}tags:
+- reinforcement-learning
+- ppo
+- agent
+- turnwise-ppo
+---
+
+# {model}, trained in {env} by PPO
+
+This language model acts in the text environment `{env}`. It was trained there (updates: {update})
+with turnwise-ppo, which follows the paper [Verlog: Context-lite Multi-turn Reinforcement Learning
+framework for Long-Horizon LLM Agents]({paper}).
+
+## Evaluation
+
+{evaluation}
+## How to load it
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("THIS")  # a directory, or a name on the hub
+tokenizer = AutoTokenizer.from_pretrained("THIS")
+```
+
+vLLM loads it as it is: `vllm serve THIS`. To play the evaluation again, with the prompts of the
+training{file}:
+
+    turnwise evaluate --env-name {env} --model THIS {flags}
+
+The critic is not part of it.{adapter}
+
+## Settings
+
+| setting | value |
+|---|---|
+{settings}
+Versions: {versions}.
+"""
+# What the model is used to, and its evaluations; then what is named only where it is not as usual.
+PROMPTS = ("memory", "memory_length", "prompt_limit", "response_limit", "eval_episodes")
+USUAL = dict(on_invalid="default", history_thinking="keep", max_episode_steps=None,
+             format_penalty=0.1, endpoint_sampling="refuse", temperature=1.0)  # fmt: skip
+
+
+def model_card(run: Path, update: int) -> str:
+    """Return the card of the model that `update` updates of a run have made."""
+    about = json.loads((run / ARGS).read_text(encoding="utf-8"))
+    args, begun = about["args"], model_begun(about)
+    local = Path(begun).exists()  # its path says nothing to others
+    model = Path(begun).name if local else begun
+    shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
+    every = args.get("memory") in ("full", "verbatim")  # a length would be refused
+    names = [name for name in PROMPTS if not (every and name == "memory_length")]
+    names += [name for name, usual in USUAL.items() if args.get(name, usual) != usual]
+    flags = [f"--{name.replace('_', '-')} {args.get(name)}" for name in names]
+    flags += ["--data PATH"] * bool(args.get("data"))
+    flags += ["--prompts FILE"] * bool(args.get("prompts"))
+    if args.get("prompts"):  # its tables are among the settings, as JSON
+        shown["prompts"] = json.dumps(args["prompts"])
+    versions = (about.get("versions") or {}) | {"commit": about.get("git") or "unknown"}
+    return TEXT.format(
+        base="" if local else f"base_model: {model}\n",
+        model=model,
+        env=args["env_name"],
+        update=update,
+        paper=PAPER,
+        evaluation=evaluation_table(run, update),
+        flags=" ".join(flags),
+        file=" (FILE: `prompts` below, as TOML)" * bool(args.get("prompts")),
+        adapter=" The folder `adapter` holds the LoRA adapter." * bool(args.get("lora_rank")),
+        settings="".join(f"| {name} | {cell(value)} |\n" for name, value in shown.items()),
+        versions=", ".join(f"{name} {version}" for name, version in versions.items()),
+    )
+
+
+def cell(value) -> str:
+    return str(value).replace("|", "\\|")  # a bare one would end the cell
+
+
+def evaluation_table(run: Path, update: int) -> str:
+    """Return a row for each update up to `update` that the run evaluated. Evaluations that somebody
+    asked for later may have other settings; the last one counts where the run made none."""
+    path, rows, own = run / "eval.jsonl", {}, set()
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        with suppress(ValueError):  # a line that was filled in is empty or torn
+            record = json.loads(line)
+            made, asked = record["update"], record.get("asked")
+            if made <= update and not (asked and made in own):
+                rows[made] = ROW.format_map(record)
+                own |= set() if asked else {made}
+    if not rows:
+        return "None yet.\n"
+    said = "Success with its Wilson 95 % interval, return with its standard error"
+    return f"{HEAD}{''.join(rows.values())}\n{said}, episodes with fixed seeds.\n"
+
+
+def refresh_card(run: Path) -> None:
+    """Write the card of the model that a run has saved, if there is one, after an evaluation.
+
+    RunError: it cannot be written
+    """
+    update = model_update(run)
+    if update is not None:
+        write_text(run / "model" / CARD, model_card(run, update))

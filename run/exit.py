@@ -1,0 +1,50 @@
+"""How the program ends after an error: one clear line and an exit code, no traceback."""
+
+import os
+import signal
+import sys
+import traceback
+
+from common.cli import command
+from common.errors import OtherRankFailed, RunError
+from common.plugins import is_ours, place_of
+from run.process import output_is_lost
+
+
+def exit_code(error: BaseException) -> int:
+    """Print the line that `error` deserves, and return the exit code of the program.
+
+    The code is 1 for a run that broke off, 2 for a mistake of the user's, 130 for Ctrl-C and 141
+    for an output whose reader has left. An error that neither a check of this project nor a user's
+    own code raised is a bug, and is raised again.
+    """
+    if isinstance(error, BrokenPipeError) and output_is_lost():
+        return 128 + signal.SIGPIPE
+    if isinstance(error, KeyboardInterrupt):  # before there is anything to save; see run.stop
+        print(f"{command('main.py')}: interrupted", file=sys.stderr)
+        return 130
+    if not is_check(error):
+        raise error
+    if not isinstance(error, OtherRankFailed):
+        many = int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ
+        rank = f"rank {os.environ['RANK']}: " if many else ""
+        print(f"{command('main.py')}: error: {rank}{one_line(error)}", file=sys.stderr)
+    return 1 if isinstance(error, RunError) else 2
+
+
+def is_check(error: BaseException) -> bool:
+    """Return whether a check of this project or a user's own code raised it: one line tells it."""
+    return is_check_of_ours(error) or place_of(error) != ""
+
+
+def is_check_of_ours(error: BaseException) -> bool:
+    """Return whether a `raise` statement of this project made the error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return is_ours(frame.filename) and frame.line.startswith("raise ")
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of a check, or what a user's own code raised and where."""
+    if is_check_of_ours(error):
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return f"{place_of(error)}{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,83 @@
+"""One process at a time owns a run: a lock that the kernel releases when the process dies."""
+
+import fcntl
+import os
+import socket
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from run.files import cannot_write
+
+LOCK = "lock"  # a file in the run directory; it names the process that holds it
+HELD: set[int] = set()  # descriptors of the locks of this process
+
+
+@contextmanager
+def locked(run: Path):
+    """Hold the lock of an existing run directory; at the end an otherwise empty one loses it.
+
+    ValueError: another process holds the lock; the line names that process
+    """
+    descriptor = acquire(run)
+    HELD.add(descriptor)
+    try:
+        yield
+    finally:
+        # Before the release, so that no other process can hold the file.
+        if run.exists() and is_unused(run):
+            for path in run.iterdir():
+                path.unlink()
+        HELD.discard(descriptor)
+        os.close(descriptor)
+
+
+def acquire(run: Path) -> int:
+    """Lock the file and write the name of this process into it; returns its descriptor."""
+    path = run / LOCK
+    try:
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                take(descriptor, run)
+                # Its last owner may have deleted the file after it was opened here.
+                if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                    length = os.pwrite(descriptor, this_process().encode(), 0)
+                    os.ftruncate(descriptor, length)
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def take(descriptor: int, run: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+        raise ValueError(f"{run} is in use by {owner or 'another process'}") from error
+    except OSError as error:
+        print(f"{run / LOCK}: {error.strerror}; nothing keeps a second process out of this run")
+
+
+def this_process() -> str:
+    started = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"process {os.getpid()} on {socket.gethostname()} since {started}\n"
+
+
+def is_unused(run: Path) -> bool:
+    """Whether a directory holds nothing but a lock and a first file that a kill interrupted."""
+    return all(path.name in (LOCK, "args.json.tmp") for path in run.iterdir())
+
+
+def close_in_child() -> None:
+    """A forked child shares the lock and would keep it after the death of its parent."""
+    for descriptor in HELD:
+        os.close(descriptor)
+    HELD.clear()
+
+
+os.register_at_fork(after_in_child=close_in_child)

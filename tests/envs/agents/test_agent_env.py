@@ -1,0 +1,407 @@
+"""Agent programs as environments: turns, rewards, ends, faults, replays, and how programs go."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import agent_programs as agents
+import pytest
+from own_files import place, work_in
+
+from envs import make_env
+from envs.agents import endpoint
+from envs.agents import threads as agent_threads
+from envs.contract import BrokenContract, EnvError, Fault
+from envs.pool.seeds import training_seeds
+from envs.text_env import Said, act, begin
+from memory.verbatim import VerbatimMemory
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def play():
+    """play(program, *responses, **options) -> the first observation and the Steps."""
+    made = []
+
+    def env(program: str, **options):
+        made.append(make_env(f"agent:agent_programs:{program}", **{"timeout": 10} | options))
+        return made[-1]
+
+    def play(program: str, *responses: str, seed=0, **options):
+        first = begin(env(program, **options), seed)
+        return first, [act(made[-1], response) for response in responses]
+
+    play.env = env
+    yield play
+    for env in made:
+        env.close()
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """The programs as a user has them, in a module my_agents beside him."""
+    shutil.copy(agents.__file__, tmp_path / "my_agents.py")
+    work_in(tmp_path, monkeypatch)
+    yield
+    sys.modules.pop("my_agents", None)
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch):
+    monkeypatch.setattr(endpoint, "CLOSED", 0.01)
+
+
+def texts(observations) -> list[str]:
+    return [observation.text for observation in observations]
+
+
+# ---- turns and rewards --------------------------------------------------------------------------
+
+
+def test_a_completion_is_a_turn(play):
+    first, steps = play("echo", "yes", "no", "you", seed=7)
+    assert first.messages == ({"role": "user", "content": "seed 7 turn 0 said "},)
+    assert (first.system, first.instruction, first.template, first.sampling) == ("", "", {}, {})
+    # a payment belongs to the turn before it: 0.25 for each y, and 1 at the end
+    assert [step.reward for step in steps] == [0.25, 0.0, 1.25]
+    assert [(step.terminated, step.truncated) for step in steps] == [(False, False)] * 2 + [
+        (True, False)
+    ]
+    assert texts(step.observation for step in steps) == [
+        "seed 7 turn 1 said yes", "seed 7 turn 2 said yes no", "The program has ended."
+    ]  # fmt: skip
+    assert [step.success for step in steps] == [False, False, True]
+    assert steps[-1].metrics == {"letters": 8, "parse_failures": 0}
+    assert steps[0].reply == {"role": "assistant", "content": "yes"}
+
+
+def test_the_next_prompt_is_what_the_program_sent(play):
+    first, [step, *_] = play("echo", "yes")
+    memory = VerbatimMemory(8)
+    memory.reset(first)
+    assert memory.messages() == list(first.messages)
+    memory.update(step)
+    assert memory.messages() == [{"role": "user", "content": "seed 0 turn 1 said yes"}]
+
+
+def test_an_episode_of_too_many_turns_is_cut(play):
+    _, steps = play("echo", "yes", "no", max_episode_steps=2)
+    assert (steps[-1].terminated, steps[-1].truncated, steps[-1].success) == (False, True, False)
+    # the next request came: V of it may stand for the rest
+    assert steps[-1].observation.text == "seed 0 turn 2 said yes no"
+    assert steps[-1].metrics == {"parse_failures": 0}
+
+
+def test_an_async_program(play):
+    _, steps = play("later", "1", "2")
+    assert steps[-1].reward == 1 and steps[-1].terminated
+
+
+def test_calls_at_once_are_answered_in_the_order_of_arrival(play):
+    first, steps = play("together", *(f"answer {k}" for k in range(4)))
+    asked = texts([first, *(step.observation for step in steps)])
+    assert asked[:4] == [f"number {k}" for k in range(4)]
+    assert steps[-1].reward == 4
+
+
+def test_calls_of_tools_go_to_the_program_and_come_back(play):
+    said = 'Well.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+    first, (called, bad) = play("with_tools", said, "<tool_call>{oh</tool_call>")
+    assert [tool["function"]["name"] for tool in first.template["tools"]] == ["add"]
+    asked, result = called.observation.messages[-2:]
+    # templates take arguments as mappings; the id is the same in a replay
+    assert asked["content"] == "Well." and asked["tool_calls"] == [
+        {"id": "call00100", "type": "function", "function": {"name": "add", "arguments":
+         {"a": 1, "b": 2}}}]  # fmt: skip
+    assert result == {"role": "tool", "tool_call_id": "call00100", "content": "3"}
+    assert called.valid and called.action == '[{"name": "add", "arguments": {"a": 1, "b": 2}}]'
+    # a call that cannot be read is words for the program, and costs the format penalty
+    assert (bad.valid, bad.terminated, bad.reward) == (False, True, 1 - 0.1)
+    assert bad.metrics == {"parse_failures": 1}
+
+
+def test_a_program_hears_that_its_answer_was_cut(play):
+    _, steps = play("cut", *[Said("x", truncated=True)] * 4)
+    assert steps[-1].reward == 1
+    _, steps = play("cut", *[Said("x", truncated=True)] * 3, Said("x"))
+    assert steps[-1].reward == 0
+
+
+@pytest.mark.parametrize("response", ["1", "True", "0.5", "None", "{'reward': 1, 'success': 0}"])
+def test_what_a_program_may_return(response, play):
+    _, [step] = play("returns", response)
+    assert step.reward == {"1": 1, "True": 1, "0.5": 0.5, "None": 0}.get(response, 1)
+    assert step.success == (response in ("1", "True", "0.5"))
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "'much'",
+        "float('nan')",
+        "{'reward': 1, 'metrics': {'a': 'b'}}",
+        "[1]",
+        "{'rewards': 1}",
+        "{'reward': 1, 'sucess': True}",
+    ],
+)
+def test_what_it_may_not_return(response, play):
+    with pytest.raises(
+        BrokenContract, match=r"returns returned .*; it must return a finite number"
+    ):
+        play("returns", response)
+
+
+def test_a_payment_must_be_a_number(play):
+    with pytest.raises(BrokenContract, match="pays_words paid 'much'; it must be a finite number"):
+        play("pays_words", "hello")
+
+
+# ---- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_a_crash_is_a_fault_with_the_users_line(pool, mine):
+    envs = pool(partial(make_env, "agent:my_agents:crash"), [[1, 2]])
+    envs.reset()
+    envs.send(0, "hello")
+    [(_, step)] = envs.poll()
+    assert step.truncated and step.fault
+    assert step.fault.endswith(f"step 1: {place('my_agents.py', 'crash')}KeyError('lost')")
+    assert step.first.text == "hello"  # the next episode has begun
+
+
+def test_a_crash_before_the_first_request(pool, mine):
+    line = f"{place('my_agents.py', 'early_crash')}KeyError"
+    with pytest.raises(EnvError, match=line):
+        pool(partial(make_env, "agent:my_agents:early_crash"), [[1, 2]]).reset()
+
+
+def test_a_program_that_ends_without_asking(play, pool):
+    with pytest.raises(BrokenContract, match="ends_at_once ended without asking http://127.0.0.1"):
+        play("ends_at_once")
+
+
+def test_a_program_may_take_as_long_as_it_likes(play):
+    assert play("echo", timeout=float("inf"))[0].text
+
+
+def test_a_program_that_never_asks_is_a_fault_within_the_limit(mine):
+    env = make_env("agent:my_agents:never_asks", timeout=0.3)
+    with pytest.raises(Fault) as fault:
+        begin(env, 0)
+    late = "the program neither asked nor ended within 0.3 s"
+    # the line in which it hangs
+    assert fault.value.error == f"{place('my_agents.py', 'wait')}{late}"
+
+
+def test_a_tool_that_hangs_in_a_pool_is_a_fault_and_the_process_ends(mine):
+    """Python itself waits for the threads of pools, so the process would never end."""
+    program = """
+from envs import make_env
+from envs.contract import Fault
+from envs.text_env import begin
+from run import process
+
+def program():
+    env = make_env("agent:my_agents:hangs_in_a_pool", timeout=0.2)
+    try:
+        begin(env, 0)
+    except Fault as fault:
+        print(fault.error)
+    env.close()
+    return 7
+
+process.LEAVING = 0.2
+process.end_with(program)
+"""
+    run = dict(capture_output=True, text=True, timeout=60)
+    run |= dict(env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.getcwd()}"})
+    done = subprocess.run([sys.executable, "-c", program], **run)
+    late = "the program neither asked nor ended within 0.2 s"
+    assert done.stdout == f"{place('my_agents.py', 'hangs_in_a_pool')}{late}\n", done.stderr
+    assert done.returncode == 7
+
+
+def test_programs_that_hang_do_not_pile_up(play, monkeypatch):
+    monkeypatch.setattr(agent_threads, "PATIENCE", 0.1)
+    for _ in range(5):
+        with pytest.raises(Fault):
+            play("never_asks", timeout=0.2)
+    time.sleep(0.15)
+    agent_threads.make_room()  # the threads are stopped, although nothing was asked of them
+    assert gone("never_asks")
+
+
+def gone(program: str) -> bool:
+    """Whether the threads of a program end within some seconds."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        agent_threads.make_room()
+        if not any(thread.is_alive() for _, thread in agent_threads._left):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_program_that_catches_every_exception_ends_as_well(play, monkeypatch):
+    monkeypatch.setattr(agent_threads, "PATIENCE", 0.1)
+    _, steps = play("stubborn", "a", "b", max_episode_steps=2)
+    assert steps[-1].truncated
+    assert gone("stubborn")
+
+
+def test_too_many_programs_that_do_not_end_are_a_fault(play, monkeypatch):
+    stop = threading.Event()
+
+    def hang():
+        while not stop.is_set():
+            with suppress(SystemExit):
+                stop.wait()
+
+    late = [threading.Thread(target=hang, daemon=True) for _ in range(3)]
+    for thread in late:
+        thread.start()
+    monkeypatch.setattr(agent_threads, "MOST", 3)
+    monkeypatch.setattr(agent_threads, "_left", [(0.0, thread) for thread in late])
+    with pytest.raises(Fault, match="3 programs of earlier episodes do not end; --env-workers"):
+        play("echo")
+    stop.set()
+    for thread in late:
+        thread.join()
+    play("echo")  # there is room again
+
+
+def test_a_program_that_does_not_read_its_answers(play):
+    first, steps = play("deaf", "1", "2", "3")
+    assert texts([first, *(step.observation for step in steps)])[:3] == ["one", "two", "three"]
+    assert steps[-1].reward == 1
+
+
+def test_a_client_that_retries_makes_no_second_turn(play, monkeypatch):
+    monkeypatch.setattr(endpoint, "ALIVE", 60.0)  # nothing keeps the client waiting
+    env = play.env("impatient")
+    begin(env, 0)
+    time.sleep(0.7)  # some time-outs of the client
+    step = act(env, "patience")
+    assert step.terminated and step.reward == 1
+
+
+def test_an_answer_between_a_time_out_and_the_retry_is_not_lost(play, monkeypatch):
+    monkeypatch.setattr(endpoint, "ALIVE", 60.0)
+    env = play.env("hurried")
+    begin(env, 0)
+    time.sleep(0.2)
+    assert not act(env, "once").done  # the retry took this answer; now it asks on purpose
+    assert act(env, "twice").reward == 1
+
+
+def test_what_is_refused_is_an_error_of_the_program(play):
+    first, [step] = play("refused", "yes")
+    assert first.text.startswith("400: ") and "top_p cuts the distribution off" in first.text
+    assert step.reward == 1
+    first, _ = play("refused", sampling="run")
+    assert first.text == "hello"  # served with the run's sampling
+
+
+def test_two_megabytes_and_the_prompt_limit(play, model_dir):
+    first, [step] = play("long_winded", "yes", tokenizer=model_dir, prompt_limit=500)
+    # the template of the tests: "user: ", the text, a line break, and "assistant: "
+    tokens = 6 + 2**21 + 1 + 11
+    assert first.text.startswith("400: ") and "context_length_exceeded" in first.text
+    assert f"the messages have {tokens} tokens, --prompt-limit is 500" in first.text
+    assert step.reward == 1
+
+
+def test_unicode(play, model_dir):
+    first, [step] = play("surrogate", "∑ Käse 🧀", tokenizer=model_dir, prompt_limit=500)
+    assert first.text == "Käse 🧀 \ud800 ∑" and step.reward == 1
+
+
+# ---- many at once, and again --------------------------------------------------------------------
+
+
+def responses(i: int) -> list[str]:
+    return [f"{'y' if (i + k) % 2 else 'n'}{i}" for k in range(3)]
+
+
+def play_all(envs) -> list[list]:
+    """Play an episode of `echo` in each environment; returns the Steps."""
+    envs.reset()
+    steps = [[] for _ in range(envs.n_env)]
+    for i in range(envs.n_env):
+        envs.send(i, responses(i)[0])
+    while any(not told or not told[-1].done for told in steps):
+        for i, step in envs.poll():
+            steps[i].append(step)
+            if not step.done:
+                envs.send(i, responses(i)[len(steps[i])])
+    return steps
+
+
+def test_256_agents_in_one_process(pool):
+    before = threading.active_count()
+    envs = pool(partial(make_env, "agent:agent_programs:echo"), [[k] for k in range(256)])
+    steps = play_all(envs)
+    # each y pays .25, and the end 1
+    for i, told in enumerate(steps):
+        ys = sum(said.startswith("y") for said in responses(i))
+        assert sum(step.reward for step in told) == 1 + 0.25 * ys
+    envs.close()
+    assert gone("echo")
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before + 4 and time.monotonic() < deadline:
+        time.sleep(0.05)  # threads of connections that are closed
+    assert threading.active_count() <= before + 4  # the server's own one
+
+
+@pytest.mark.parametrize("home", [dict(workers=2), dict(threads=3)])
+def test_workers_and_threads_make_the_same_steps(home, pool):
+    make, seeds = partial(make_env, "agent:agent_programs:echo"), [[k] for k in range(5)]
+    assert play_all(pool(make, seeds, **home)) == play_all(pool(make, seeds))
+
+
+def test_with_a_thread_each_agents_wait_at_the_same_time(pool):
+    """Each waits for all the others before it asks."""
+    make = partial(make_env, "agent:agent_programs:meets", timeout=20)
+    envs = pool(make, [[k] for k in range(8)], threads=8)
+    assert texts(envs.reset()) == ["all are here"] * 8
+
+
+def test_a_replay_leads_to_the_same_place(pool):
+    make = partial(make_env, "agent:agent_programs:cut")
+    envs = pool(make, [training_seeds(0, range(1))[0]])
+    envs.reset()
+    envs.send(0, "one", True)
+    envs.poll()
+    envs.send(0, "two", False)
+    [(_, step)] = envs.poll()
+    state = envs.state_dict()
+    assert state[0]["truncated"] == [True, False]
+    again = pool(make, [training_seeds(0, range(1))[0]])
+    [(_, steps)] = again.resume(state)
+    # the program heard again that its first answer was cut, and its second not
+    assert steps[-1].observation == step.observation
+    assert "['length', 'stop']" in step.observation.text
+    assert not again.faults
+
+
+def test_a_program_that_cannot_be_replayed_begins_its_next_episode(pool):
+    make = partial(make_env, "agent:agent_programs:moody")
+    envs = pool(make, [[10, 11, 12]])
+    envs.reset()
+    [same] = envs.state_dict()  # it has taken no turn: the episode itself may begin again
+    assert same["episode"] == 0
+    envs.send(0, "hello")
+    envs.poll()
+    state = envs.state_dict()
+    again = pool(make, [[10, 11, 12]])
+    [(first, steps)] = again.resume(state)
+    assert steps == [] and again.faults == [] and again.place(0) == (11, 0)
+    assert first.text.startswith("mood")

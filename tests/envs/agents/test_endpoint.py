@@ -1,0 +1,282 @@
+"""The endpoint as a client sees it: answers, streams, errors, and what keeps a slow one alive."""
+
+import http.client
+import json
+import socket
+import threading
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from agent_programs import post
+
+from envs.agents import endpoint
+from envs.agents.completions import completion, heard
+from envs.agents.endpoint import Session
+from envs.agents.endpoint import endpoint as server
+
+HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch):
+    monkeypatch.setattr(endpoint, "CLOSED", 0.01)
+
+
+@pytest.fixture
+def session():
+    opened = Session()
+    server().open(opened)
+    yield opened
+    server().close(opened)
+
+
+@pytest.fixture
+def asking(session):
+    """asking(body, **headers) begins a request; the function that it returns waits for the end."""
+
+    def asking(body, **headers):
+        got, key = [], headers.pop("api_key", session.secret)
+        job = lambda: got.append(post(server().base_url, key, body, **headers))
+        thread = threading.Thread(target=job)
+        thread.start()
+
+        def end():
+            thread.join(20)
+            return got[0]
+
+        return end
+
+    return asking
+
+
+def give(call, response: str, turn: int = 1) -> None:
+    request = call.request
+    call.give(completion(request, response, heard(request, response), turn, tokens=5))
+
+
+def next_call(session):
+    return session.events.get(timeout=10)
+
+
+def test_a_plain_answer(session, asking):
+    end = asking(HELLO)
+    give(next_call(session), "Hi.")
+    status, text = end()
+    answer = json.loads(text)
+    assert status == 200 and answer["object"] == "chat.completion"
+    [choice] = answer["choices"]
+    assert choice["message"] == {"role": "assistant", "content": "Hi."}
+    assert choice["finish_reason"] == "stop"
+    usage = {"prompt_tokens": 0, "completion_tokens": 5, "total_tokens": 5}
+    assert answer["usage"] == usage and answer["model"] == "policy"
+
+
+def pieces_of(text: str) -> list[dict]:
+    """The objects of a stream, which has an end."""
+    lines = [line for line in text.splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def test_a_stream(session, asking):
+    end = asking(HELLO | {"stream": True, "stream_options": {"include_usage": True}})
+    give(next_call(session), "Hi.")
+    said, ended, used = pieces_of(end()[1])
+    assert said["choices"][0]["delta"] == {"role": "assistant", "content": "Hi."}
+    assert ended["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "stop"}
+    assert used["choices"] == [] and used["usage"]["total_tokens"] == 5
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_blanks_keep_a_slow_answer_alive(stream, session, asking, monkeypatch):
+    monkeypatch.setattr(endpoint, "ALIVE", 0.02)
+    # the client waits 1 s for each byte, and 0.3 s for the whole would be too little
+    end = asking(HELLO | {"stream": stream}, timeout=1)
+    call = next_call(session)
+    threading.Event().wait(0.3)
+    give(call, "At last.")
+    status, text = end()
+    assert status == 200
+    if stream:
+        assert text.startswith(": wait\n\n: wait\n\n")
+        assert pieces_of(text)[0]["choices"][0]["delta"]["content"] == "At last."
+    else:
+        assert text.startswith("   ")
+        assert json.loads(text)["choices"][0]["message"]["content"] == "At last."
+
+
+def test_a_slow_answer_of_a_closed_session_breaks_off(session, asking, monkeypatch):
+    monkeypatch.setattr(endpoint, "ALIVE", 0.02)
+
+    def asks():
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            post(server().base_url, session.secret, HELLO)
+        broken.append(True)
+
+    broken = []
+    thread = threading.Thread(target=asks)
+    thread.start()
+    next_call(session)
+    threading.Event().wait(0.2)
+    server().close(session)
+    thread.join(20)
+    assert broken
+
+
+def test_401_for_who_waits_and_for_who_comes_later(session, asking):
+    ends = [asking(HELLO), asking(HELLO)]  # equal requests are two calls
+    for _ in range(2):
+        next_call(session)
+    server().close(session)
+    for end in (*ends, asking(HELLO), asking(HELLO, api_key="another")):
+        status, text = end()
+        assert status == 401
+        assert json.loads(text)["error"]["code"] == "invalid_api_key"
+
+
+def test_a_retry_joins_the_request_that_waits(session, asking):
+    ends = [asking(HELLO)]
+    call = next_call(session)
+    ends += [asking(HELLO, x_stainless_retry_count="1")]
+    ends += [asking(HELLO, x_stainless_retry_count="0")]  # a program repeats itself on purpose
+    second = next_call(session)
+    give(second, "two")
+    give(call, "one")
+    said = [json.loads(end()[1])["choices"][0]["message"]["content"] for end in ends]
+    # which call a retry joins, if there are two, is the newest; here it came before it
+    assert said[0] == "one" and said[2] == "two"
+    assert session.events.empty()
+
+
+def test_a_retry_that_nothing_waits_for_is_a_request(session, asking):
+    end = asking(HELLO, x_stainless_retry_count="2")
+    give(next_call(session), "Hi.")
+    assert end()[0] == 200
+
+
+def test_old_answers_are_forgotten(session):
+    for k in range(50):
+        session.call(json.dumps(HELLO | {"user": str(k)}).encode(), retry=False)
+        if k != 3:
+            give(session.calls[-1], "yes")
+    # what waits stays, and so do the last ones
+    assert len(session.calls) == endpoint.KEPT + 2
+    assert not session.calls[0].done.is_set()
+
+
+def test_models():
+    with urllib.request.urlopen(f"{server().base_url}/models?limit=5") as answer:
+        assert [model["id"] for model in json.load(answer)["data"]] == ["policy"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{", 400, "cannot be read"),
+        (b"[]", 400, "cannot be read"),
+        (HELLO | {"model": "gpt"}, 404, "'gpt' is not served here: 'policy' is, and --upstream"),
+        (HELLO | {"messages": []}, 400, "must be a list that is not empty"),
+        (HELLO | {"messages": [{"content": "?"}]}, 400, "each message needs a role"),
+        (HELLO | {"messages": ["?"]}, 400, "each message needs a role"),
+        (HELLO | {"tools": [{"type": "function"}]}, 400, "cannot be read"),
+        (HELLO | {"tools": [{"function": {"name": 3}}]}, 400, "each tool needs a name"),
+        (HELLO | {"stream_options": 3}, 400, "cannot be read"),
+        (b"[" * 100_000, 400, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_read(body, status, said, asking):
+    code, text = asking(body)()
+    assert code == status and said in json.loads(text)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "header", ["Transfer-Encoding: chunked", "Content-Length: many", "Content-Length: -1"]
+)
+def test_a_request_without_a_length(header):
+    with socket.create_connection(("127.0.0.1", server().server.server_port), 20) as connection:
+        connection.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{header}\r\n\r\n".encode())
+        said = b""
+        while piece := connection.recv(4096):  # it ends, as the server closes the connection
+            said += piece
+    assert said.startswith(b"HTTP/1.1 411") and said.count(b"HTTP/1.1") == 1
+
+
+def test_a_query_of_the_address_is_ignored(session):
+    url = f"{server().base_url}/chat/completions?api-version=1"
+    request = urllib.request.Request(url, b"[]", {"Authorization": f"Bearer {session.secret}"})
+    with pytest.raises(urllib.error.HTTPError, match="400"):  # it was found, and cannot be read
+        urllib.request.urlopen(request)
+
+
+def test_other_addresses(session):
+    for path in ("/v1/completions", "/"):
+        request = urllib.request.Request(server().base_url.removesuffix("/v1") + path, b"{}")
+        request.add_header("Authorization", f"Bearer {session.secret}")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(request)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{server().base_url}/files")
+
+
+class Upstream(BaseHTTPRequestHandler):
+    """Answers with what it was asked; the model "bad" has an error."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        key = self.headers["Authorization"]
+        answer = json.dumps({"asked": body, "path": self.path, "key": key}).encode()
+        self.send_response(429 if body["model"] == "bad" else 200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def upstream(session):
+    other = HTTPServer(("127.0.0.1", 0), Upstream)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    session.upstream = f"http://127.0.0.1:{other.server_port}/v1/"
+    yield other
+    other.shutdown()
+    other.server_close()
+
+
+def test_other_models_go_upstream_and_are_no_calls(upstream, session, asking, monkeypatch):
+    monkeypatch.setenv("UPSTREAM_API_KEY", "secret")
+    body = HELLO | {"model": "judge", "temperature": 0}  # which the policy would refuse
+    status, text = asking(body)()
+    asked = {"asked": body, "path": "/v1/chat/completions", "key": "Bearer secret"}
+    assert status == 200 and json.loads(text) == asked
+    assert asking(HELLO | {"model": "bad"})()[0] == 429
+    assert session.events.empty()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "127.0.0.1:9/v1"])
+def test_an_upstream_that_is_not_there(session, asking, url):
+    session.upstream = url
+    status, text = asking(HELLO | {"model": "judge"})()
+    assert status == 502 and f"--upstream {url}: " in text
+
+
+def test_several_answers_to_one_request():
+    opened = Session(sampling="untrained")
+    server().open(opened)
+    got = []
+    body = HELLO | {"n": 2}
+    job = lambda: got.append(post(server().base_url, opened.secret, body))
+    thread = threading.Thread(target=job)
+    thread.start()
+    call, again = next_call(opened), next_call(opened)
+    assert call is again and opened.events.empty()
+    give(call, "one")
+    assert not call.done.is_set()
+    give(call, "two", turn=2)
+    thread.join(20)
+    answer = json.loads(got[0][1])
+    said = [(choice["index"], choice["message"]["content"]) for choice in answer["choices"]]
+    assert said == [(0, "one"), (1, "two")] and answer["usage"]["completion_tokens"] == 10
+    server().close(opened)

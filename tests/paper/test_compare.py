@@ -1,0 +1,255 @@
+"""Comparisons: every command is one of main's, the search decides, pages tell how far they are."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from made_runs import EVALUATION, write_run
+
+import arguments
+from paper import reproduce
+from paper.compare import Plan
+from paper.compared import mean_curve, points, runs_of, task_table
+from paper.comparisons import COMPARISONS, SEARCH_SEEDS, TURNS
+from paper.intervals import interval, iqm, told
+from paper.quantities import final_evaluation
+from reports.run_files import read_runs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def dry_run(capsys, *words: str) -> list[list[str]]:
+    assert reproduce.main(["--dry-run", *words]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    commands = [shlex.split(line) for line in lines]
+    assert all(command[:2] == ["python", "main.py"] for command in commands)
+    return [command[2:] for command in commands]
+
+
+def made(run, success: float, evals=None, **settings) -> None:
+    """A finished run: its last evaluation and updates of 256 turns and a minute."""
+    if run.flags.get("eval_only"):
+        evals = [EVALUATION | {"update": 0, "eval/success": 0.25}]
+        write_run(run.path, [], evals, **run.flags)
+        return
+    last = run.flags["num_updates"]
+    after = EVALUATION | {"update": last, "eval/success": success, "eval/episodes": 512}
+    metrics = [
+        {
+            "update": u,
+            "turns": TURNS * u,
+            "time/processor": 60.0,
+            "rollout/success": success * u / last,
+        }
+        for u in range(1, last + 1)
+    ]
+    flags = {k: v for k, v in run.flags.items() if k != "skip_first_eval"} | settings
+    flags = dict(n_env=32, e_len=8) | flags
+    write_run(run.path, metrics, [after], **flags)
+    if flags.get("w_epoch"):
+        warm_up = {"update": 0, "warmup/turns": TURNS * flags["w_epoch"], "time/processor": 120.0}
+        (run.path / "warmup.jsonl").write_text(json.dumps(warm_up) + "\n")
+
+
+def search(folder: Path, best=2.0) -> Plan:
+    """A plan whose search is done: 2 is the best factor of rloo, and the others are all equal."""
+    plan = Plan(COMPARISONS["estimators"], "embedded", folder / "embedded" / "estimators", {})
+    for run in plan.search():
+        rloo = run.row.name == f"babyai-pickup-rloo-lr{best:g}x"
+        made(run, 0.9 if rloo else 0.5)
+    return plan
+
+
+def test_the_search_is_a_command_of_main_and_comes_first(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert reproduce.main(["estimators", "--dry-run", "--runs", str(tmp_path)]) == 0
+    assert "# then the comparison, with the learning rates" in capsys.readouterr().out
+    commands = dry_run(capsys, "estimators", "--runs", str(tmp_path))
+    assert len(commands) == 6 * 3 * len(SEARCH_SEEDS)
+    parsed = [arguments.get_args(command) for command in commands]
+    assert {args.env_name for args in parsed} == {"babyai-pickup"}
+    assert {round(args.lr / 2e-4, 6) for args in parsed} == {0.5, 1.0, 2.0}
+    assert {args.seed for args in parsed} == set(SEARCH_SEEDS)
+    assert len({args.run_dir for args in parsed}) == len(parsed)
+    # two processes share the work by seeds
+    assert len(dry_run(capsys, "estimators", "--runs", str(tmp_path), "--seeds", "101", "1")) == 18
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_two_pages_share_a_run_with_other_flags(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    flags = {}
+    pages = [*reproduce.PAGES, reproduce.GENERALISATION, *COMPARISONS]
+    for page in pages:
+        for command in dry_run(capsys, page, "--runs", str(tmp_path)):
+            run = command[command.index("--run-dir") + 1]
+            first, its_flags = flags.setdefault(run, (page, sorted(command)))
+            assert its_flags == sorted(command), f"{page} and {first} share {run}"
+    assert len(flags) > 200
+
+
+def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = search(tmp_path)
+    factors = {method.name: plan.factor(method) for method in plan.comparison.methods}
+    assert factors == dict.fromkeys(factors, 1.0) | {"rloo": 2.0}
+    commands = dry_run(capsys, "estimators", "--runs", str(tmp_path))
+    # one evaluation before training serves all runs of a task
+    first, commands = commands[:4], commands[4:]
+    before = [arguments.get_args(command) for command in first]
+    assert all(args.eval_only and args.eval_episodes == 512 for args in before)
+    assert len(commands) == 6 * (5 + 5 + 3 + 3)
+    turns = {}
+    for args in map(arguments.get_args, commands):
+        critic = not args.no_critic
+        assert args.eval_interval == args.num_updates and args.eval_episodes == 512
+        assert (args.group_size == 8) == (args.advantages in ("rloo", "grpo", "gigpo")) != critic
+        batch = args.turns_per_update or args.n_env * args.e_len
+        assert args.num_turns == (None if critic else args.num_updates * batch)
+        turns.setdefault(args.env_name, set()).add((args.w_epoch + args.num_updates) * batch)
+        rate = 4e-4 if args.env_name == "tools-calculator" else 2e-4
+        assert args.lr == pytest.approx(rate * factors[args.advantages])
+        assert args.skip_first_eval and args.env_name in {first.env_name for first in before}
+    assert turns == {"babyai-pickup": {20480}, "babyai-open": {20480},
+                     "baba-two_room-goto_win": {15360}, "tools-calculator": {25600}}  # fmt: skip
+
+
+def test_ablations_change_one_thing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    commands = dry_run(capsys, "ablations", "--runs", str(tmp_path), "--seeds", "1")
+    parsed = [vars(arguments.get_args(command)) for command in commands]
+    first, plain, *others = parsed
+    assert first["eval_only"] and first["model"] == plain["model"]
+    assert (plain["critic_layers"], plain["first_token_weight"], plain["w_epoch"]) == (1, 3, 40)
+    changed = [{k for k in args if args[k] != plain[k]} - {"run_dir"} for args in others]
+    assert changed == [
+        {"critic_layers"}, {"critic_layers"}, {"first_token_weight"},
+        {"w_epoch", "num_updates", "eval_interval"}, {"gamma_step", "lam_step"},
+        {"group_size", "turns_per_update", "num_turns"},
+    ]  # fmt: skip
+
+
+def test_the_page_says_how_far_it_is(tmp_path, capsys, monkeypatch):
+    runs = tmp_path / "runs"
+    plan = search(runs)
+    path = runs / "estimators.md"
+
+    def execute(words):
+        """The third training is interrupted."""
+        assert "--resume" not in words
+        executed.append(words)
+        run = next(r for r in plan.runs() if str(r.path) == words[words.index("--run-dir") + 1])
+        if len(executed) == 4 + 3:  # the initial models are evaluated first
+            return 130
+        made(run, 0.8)
+        return 0
+
+    executed = []
+    monkeypatch.setattr("paper.runs.execute", execute)
+    words = ["estimators", "--runs", str(runs)]
+    assert reproduce.main(words) == 130
+    text = path.read_text()
+    assert "36 of 36 runs of the search and 2 of 96 runs are finished." in text
+    assert "| RLOO | 0.500 0.500 | 0.500 0.500 | 0.900 0.900 | 2 |" in text
+    # 20,480 turns with the warm-up's; 40 minutes of updates and 2 of the warm-up
+    assert "| dual-discount GAE (ours) | 0.250 | 0.800 | 0.800 | 20,480 | 42.0 | 1 of 5 |" in text
+    assert "| GRPO |  | - | - | - | - | 0 of 5 |" in text
+    for axis in ("turns", "minutes"):
+        picture = runs / f"estimators-babyai-pickup-{axis}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG") and picture.name in text
+    # the same command goes on with that run
+    assert reproduce.main([*words, "--only", "babyai-pickup-turn-gae"]) == 0
+    assert executed[7] == executed[6]
+    assert "7 of 96 runs are finished." in path.read_text()
+    assert "0.800 [0.800, 0.800]" in path.read_text()
+    capsys.readouterr()
+    assert reproduce.main([*words, "--only", "crafter"]) == 2
+    assert "nothing of estimators is called so; its runs: babyai-" in capsys.readouterr().err
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def test_interquartile_means_by_hand():
+    assert iqm([1.0, 5.0, 3.0]) == 3.0  # the mean of three
+    assert iqm([9.0, 0.0, 2.0, 4.0]) == 3.0  # of four the middle two
+    assert iqm([0.0, 1.0, 2.0, 6.0, 100.0]) == 3.0  # of five the middle three
+    assert iqm([[4.0, 0.0, 2.0, 9.0], [1.0, 1.0, 1.0, 1.0]]).tolist() == [3.0, 1.0]
+
+
+def test_bootstrap_intervals():
+    assert interval([[0.5, 0.5, 0.5]]) == (0.5, 0.5, 0.5)
+    mean, low, high = interval([[0.0, 1.0, 1.0]])
+    # a sample of three has mean 0 with probability 1 / 27 = .037 and 1 with 8 / 27: beyond 2.5 %
+    assert mean == pytest.approx(2 / 3) and (low, high) == (0.0, 1.0)
+    # strata: no sample leaves a task out, so equal seeds in each leave no doubt
+    mean, low, high = interval([[0.0, 0.0], [1.0, 1.0]])
+    assert (mean, low, high) == (0.5, 0.5, 0.5)
+    assert told([[0.25]]) == "0.250" and told([[], []]) == "-"
+    assert interval([[0.1, 0.7, 0.4]]) == interval([[0.1, 0.7, 0.4]])  # no chance in pages
+
+
+def test_curves_count_the_warm_up(tmp_path):
+    plan = Plan(COMPARISONS["ablations"], "embedded", tmp_path, {})
+    one = plan.runs([1])[1]  # the first evaluates the initial model
+    made(one, 1.0)
+    (run,) = read_runs([one.path], [])
+    turns = points(run, "turns")
+    assert min(turns) == 40 * TURNS + TURNS and max(turns) == 80 * TURNS
+    assert min(points(run, "minutes")) == 3.0
+    line = mean_curve([turns])
+    assert line[-1] == (80 * TURNS, 1.0, 1.0, 1.0)
+    assert line[0][0] >= 41 * TURNS  # before the first update nothing is known
+    assert mean_curve([]) == []
+
+
+def test_curves_begin_where_a_hundred_episodes_have_ended(tmp_path):
+    success = {10: 1.0, 99: 0.9, 100: 0.4}  # episodes that have ended -> success
+    metrics = [
+        {"update": k, "turns": 256 * k, "rollout/episodes": n, "rollout/success": success[n]}
+        for k, n in enumerate(success, start=1)
+    ]
+    (run,) = read_runs([write_run(tmp_path / "a", metrics)], [])
+    assert points(run, "turns") == {256: None, 512: None, 768: 0.4}
+
+
+def test_a_run_that_ends_with_its_turns_is_finished(tmp_path):
+    metrics = [{"update": u, "turns": 300 * u, "rollout/success": 0.5} for u in (1, 2, 3)]
+    settings = dict(num_updates=80, num_turns=900)
+    run = write_run(tmp_path / "a", metrics, [EVALUATION | {"update": 3}], **settings)
+    assert final_evaluation(read_runs([run], [])[0])["update"] == 3
+    evals = [EVALUATION | {"update": 3, "asked": True}, EVALUATION | {"update": 3}]
+    run = write_run(tmp_path / "c", metrics, evals, **settings)
+    assert "asked" not in final_evaluation(read_runs([run], [])[0])  # whatever somebody asked for
+    run = write_run(tmp_path / "d", metrics, evals[:1], **settings)
+    assert final_evaluation(read_runs([run], [])[0]) is None
+    run = write_run(tmp_path / "b", metrics[:2], [EVALUATION | {"update": 2}], **settings)
+    assert final_evaluation(read_runs([run], [])[0]) is None
+
+
+def test_estimators_in_crafter_are_compared_by_return(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = Plan(COMPARISONS["long-episodes"], "embedded", tmp_path / "embedded/long-episodes", {})
+    for run in plan.search():
+        assert run.flags["eval_episodes"] == 64
+        made(run, 0.5)
+    commands = dry_run(capsys, "long-episodes", "--runs", str(tmp_path))
+    first, *parsed = [arguments.get_args(command) for command in commands]
+    assert first.eval_only and first.eval_episodes == 128 and len(parsed) == 4 * 3
+    for args in parsed:
+        batch = args.n_env * args.e_len  # of the methods with a critic, whose e_len is the recipe's
+        assert args.num_turns == 30_720 if args.no_critic else batch == 512
+        assert args.no_critic or (args.w_epoch + args.num_updates) * batch == 30_720
+        assert args.group_size == args.n_env == 8 if args.no_critic else args.group_size == 0
+        assert args.lr == 2e-4 and args.eval_episodes == 128
+    ours = plan.runs([2])[0]
+    end = EVALUATION | {"update": 50, "eval/success": 0.1, "eval/return": 7.25}
+    metrics = [{"update": 1, "turns": 512, "rollout/success": 0.1, "rollout/return": 3.5}]
+    write_run(ours.path, metrics, [end], **ours.flags)
+    (run,) = read_runs([ours.path], [])
+    assert points(run, "turns") == {512: 3.5}
+    task = plan.comparison.tasks[0]
+    found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
+    text = task_table(plan.comparison, task, found, plan)
+    assert "| 7.250 | 7.250 | 512 |" in text

@@ -1,0 +1,135 @@
+"""A run's model behind the endpoint: a process of its own that is asked, batches, mistakes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import make_lm, make_tokenizer
+
+from arguments import get_args
+from envs.agents.endpoint import Call, Session
+from envs.agents.requests import request_of
+from memory.render import Renderer
+from ppo.engines.lockstep import TransformersEngine
+from ppo.model.actor_critic import ActorCritic
+from reports import serve
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "envs"))  # agents.py
+from agent_programs import post  # noqa: E402
+
+HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture
+def run(model_dir, tmp_path):
+    """What a run leaves behind that serve reads."""
+    flags = "--env-name toy --engine transformers --prompt-limit 200 --response-limit 6"
+    args = vars(get_args([*flags.split(), "--model", model_dir]))
+    args = {name: value for name, value in args.items() if not isinstance(value, Path)}
+    (tmp_path / "args.json").write_text(json.dumps({"args": args}))
+    os.symlink(model_dir, tmp_path / "model")
+    return tmp_path
+
+
+def test_a_process_that_is_asked(run):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reports.serve", str(run), "--port", "0"],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline()
+        assert line.startswith(f"{run / 'model'} is served at http://127.0.0.1:")
+        url = line.split()[-1]
+        status, text = post(url, "any key", HELLO | {"max_tokens": 3}, timeout=60)
+        answer = json.loads(text)
+        # the template of the tests: "user: hello", a line break, and "assistant: "
+        assert status == 200 and answer["usage"]["prompt_tokens"] == 12 + 11
+        assert answer["usage"]["completion_tokens"] <= 3
+        status, text = post(url, "any key", HELLO | {"stream": True}, timeout=60)
+        assert status == 200 and text.endswith("data: [DONE]\n\n")
+        status, text = post(url, "any key", HELLO | {"top_p": 0.5})
+        assert status == 400 and "top_p" in text
+        long = {"model": "policy", "messages": [{"role": "user", "content": "x" * 300}]}
+        status, text = post(url, "any key", long)
+        assert status == 400 and "prompt limit 200 is below" in text
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_what_a_run_began_with_is_found_from_anywhere(run, tmp_path, monkeypatch):
+    about = json.loads((run / "args.json").read_text())
+    model = Path(about["args"]["model"])
+    about["args"]["model"], about["cwd"] = model.name, str(model.parent)
+    (run / "args.json").write_text(json.dumps(about))
+    (tmp_path / "elsewhere" / model.name).mkdir(parents=True)  # another one of this name
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert serve.args_of(run, True, None).model == str(model)
+    assert serve.args_of(run, False, None).model == str(run / "model")
+
+
+@pytest.mark.parametrize("about", [[], {"args": []}, {"args": {"model": 3}}, {"cwd": 3}])
+def test_damaged_arguments_are_told(about, run):
+    args = json.loads((run / "args.json").read_text())
+    (run / "args.json").write_text(json.dumps(args | about if "cwd" in about else about))
+    with pytest.raises(ValueError, match="its args.json cannot be read"):
+        serve.args_of(run, True, None)
+
+
+def test_what_waits_is_answered_as_a_batch():
+    tokenizer, sizes = make_tokenizer(), []
+
+    class Engine(TransformersEngine):
+        def step(self):
+            sizes.append(len(self.queue))
+            done = super().step()
+            if sum(sizes) == 6:
+                raise KeyboardInterrupt
+            return done
+
+    engine = Engine(tokenizer, {0}, 5, 1.0, max_num_seqs=4)
+    engine.push_weights(ActorCritic(make_lm(), 0, 1.0))
+    session = Session()
+    calls = [session.call(json.dumps(HELLO | {"user": str(k)}).encode(), False) for k in range(6)]
+    with pytest.raises(KeyboardInterrupt):
+        serve.answer_all(engine, Renderer(tokenizer, 100), session, seed=0)
+    assert sizes == [4, 2]  # four slots
+    said = [call.answer["choices"][0]["message"]["content"] for call in calls[:4]]
+    assert len(set(said)) > 1  # each call has its own noise
+
+
+def test_a_call_that_cannot_be_rendered_stops_no_other():
+    tokenizer, session = make_tokenizer(), Session()
+    engine = TransformersEngine(tokenizer, {0}, 5, 1.0, max_num_seqs=4)
+    engine.push_weights(ActorCritic(make_lm(), 0, 1.0))
+    odd = Call("", request_of(HELLO | {"chat_template_kwargs": {"tokenize": True}}))
+    session.events.put(odd)
+    job = (engine, Renderer(tokenizer, 100), session, 0)
+    threading.Thread(target=serve.answer_all, args=job, daemon=True).start()
+    good = session.call(json.dumps(HELLO).encode(), False)
+    assert good.done.wait(20) and odd.done.is_set()
+    assert "choices" in good.answer and odd.answer.status == 400
+
+
+def refused(capsys, *words: str) -> str:
+    assert serve.main(list(map(str, words))) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("reports.serve: error: ") and err.count("\n") == 1 and not out
+    return err
+
+
+def test_mistakes_have_one_line(run, tmp_path, capsys, monkeypatch):
+    missing = tmp_path / "nothing"
+    assert f"{missing}: no run there" in refused(capsys, missing)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(capsys, run, "--port", port)
+        assert f"--port {port} cannot be opened: " in said and "in use" in said
+    (run / "model").unlink()
+    assert "has not saved a model yet; --initial" in refused(capsys, run)

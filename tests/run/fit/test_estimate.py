@@ -1,0 +1,357 @@
+"""Each term of a tiny decoder is counted by hand; formulas are compared with torch."""
+
+import json
+import random
+import tracemalloc
+from copy import copy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import FakeStep
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
+
+from arguments import get_args
+from benchmarks import memory as benchmark
+from memory.render import Prompt
+from ppo.advantages import make_estimator, whiten
+from ppo.engines.contract import Response
+from ppo.model.actor_critic import ActorCritic
+from ppo.model.decoder import embed, precision
+from run.fit import estimate as memory_estimate
+from run.fit.advice import needs
+from run.fit.estimate import MOMENTS, Setting, Shape, estimate, totals
+from storage.rollout import RolloutStorage
+
+# V = 10, D = 4, F = 6, L = 3, tied; two query heads of 2 (Q = 4), one key head of 2 (K = 2):
+# q 4x4 + 4, k and v 4x2 + 2, o 4x4, three of 4x6, two norms of 4: 20 + 20 + 16 + 72 + 8 = 136;
+# embedding 40, three layers 408, norm 4: 452
+TINY = Qwen2Config(
+    vocab_size=10, hidden_size=4, intermediate_size=6, num_hidden_layers=3, num_attention_heads=2,
+    num_key_value_heads=1, tie_word_embeddings=True,
+)  # fmt: skip
+# k = 1: a layer 136, a norm 4, the head 4 + 1: 145 for the critic, 597 in all
+SETTING = Setting(critic_layers=1, token_budget=12, prompt_limit=4, response_limit=2, n_env=2)
+
+
+@pytest.fixture(scope="module")
+def shape():
+    return Shape(AutoModelForCausalLM.from_config(TINY))
+
+
+def at(moment: str, shape: Shape, setting: Setting) -> dict[str, int]:
+    """Term -> bytes at one moment."""
+    return {term: row[MOMENTS.index(moment)] for term, row in estimate(shape, setting).items()}
+
+
+def test_a_shape_counts_parameters_and_a_tied_head_once(shape):
+    assert (shape.queries, shape.keys, shape.layer, shape.model) == (4, 2, 136, 452)
+    assert not shape.qk_norm
+    untied = AutoModelForCausalLM.from_config(
+        Qwen2Config(**TINY.to_dict() | {"tie_word_embeddings": False})
+    )
+    assert Shape(untied).model == 452 + 40
+
+
+@pytest.mark.parametrize(
+    ("stage", "parameters", "gradients", "optimizer"),
+    [
+        (0, 4 * 597, 4 * 597, 8 * 597),
+        # each of 4 ranks has 150 of 597; the bucket holds all 597 gradients
+        (1, 4 * 597, 4 * (597 + 597), 12 * 150),
+        (2, 4 * 597, 4 * (150 + 597), 12 * 150),
+        # all 597 parameters are gathered, layer after layer; no copy of them is stepped
+        (3, 4 * (150 + 597), 4 * (150 + 597), 8 * 150),
+    ],
+)
+def test_each_stage_of_zero_shards_one_thing_more(shape, stage, parameters, gradients, optimizer):
+    terms = at("backward", shape, replace(SETTING, ranks=4, zero_stage=stage))
+    assert terms["parameters"] == parameters
+    assert terms["gradients"] == gradients
+    assert terms["optimizer"] == optimizer
+    assert terms["reference"] == 4 * 452
+
+
+def test_large_models_are_reduced_and_gathered_in_parts(shape):
+    # 2 10^9 parameters and a critic of 145, whole on one rank of stage 3
+    large = copy(shape)
+    large.model = 2 * 10**9
+    terms = at("backward", large, replace(SETTING, zero_stage=3))
+    assert terms["parameters"] == 4 * (2 * 10**9 + 145 + 10**9)
+    assert terms["gradients"] == 4 * (2 * 10**9 + 145 + 5 * 10**8)
+
+
+def test_what_is_moved_to_the_host_is_counted_there(shape):
+    setting = replace(
+        SETTING, ranks=4, zero_stage=2, offload_optimizer=True, reference="host", cuda=True
+    )
+    terms = at("backward", shape, setting)
+    assert terms["optimizer"] == terms["reference"] == 0
+    assert terms["gradients"] == 4 * 5 * 10**8  # the bucket
+    here = replace(setting, reference="device")
+    # the reference comes to the device for the scoring
+    assert at("score", shape, setting)["activations"] == (
+        at("score", shape, here)["activations"] + 4 * 452
+    )
+    ids = 8 * 40 * (2 * 4 + 2)  # which the 8 environments of all ranks go on from
+    assert needs(shape, setting)[1] == 28 * 150 + 4 * 452 + ids
+    # a CPU has no other memory
+    setting = replace(setting, cuda=False)
+    assert needs(shape, setting)[1] == 0
+    assert at("backward", shape, setting)["optimizer"] == 28 * 150
+
+
+def test_a_sharded_reference_is_gathered_for_the_scoring(shape):
+    setting = replace(SETTING, ranks=4, zero_stage=3, reference="sharded")
+    whole = at("score", shape, replace(setting, reference="device"))
+    shards = at("score", shape, setting)
+    assert shards["reference"] == 4 * 452 / 4
+    assert shards["activations"] == whole["activations"] + 4 * 452
+
+
+def test_lora_freezes_the_model_in_the_compute_dtype(shape):
+    # in + out of a layer's seven matrices: 8 + 6 + 6 + 8 + 10 + 10 + 10 = 58; with r = 2 and three
+    # layers 348 numbers, and 145 of the critic
+    terms = at("backward", shape, replace(SETTING, lora_rank=2, itemsize=2))
+    assert terms["parameters"] == 2 * 452 + 4 * (348 + 145)
+    assert terms["gradients"] == 4 * (348 + 145) and terms["optimizer"] == 8 * (348 + 145)
+    assert terms["reference"] == 0  # the reference is the model without adapters
+
+
+def test_without_a_critic_nothing_of_it_is_counted(shape):
+    plain = replace(SETTING, critic_layers=0, e_len=3)
+    setting = replace(plain, no_critic=True)
+    terms = at("backward", shape, setting)
+    assert terms["parameters"] == 4 * 452 and terms["optimizer"] == 8 * 452  # with a head 9 more
+    assert at("backward", shape, plain)["parameters"] == 4 * (452 + 9)
+    # 2 x 3 turns of two tokens: a mask and five numbers, for there are neither values nor returns
+    assert terms["batch: tensors"] == 6 * 2 * (1 + 5 * 4)
+    assert at("backward", shape, plain)["batch: tensors"] == 6 * 2 * (1 + 7 * 4)
+
+
+def test_activations_by_hand(shape, monkeypatch):
+    # a token in a layer: two norms of 8 D = 64; inputs of five matrices 10 D = 40; q, k, v and the
+    # output 4 (2 Q + 2 K) = 48; four blocks of the MLP 16 F = 96
+    assert memory_estimate.kept(shape, SETTING) == 248
+    # bf16: norms of 6 D = 48, inputs 40, attention 24, MLP 48
+    assert memory_estimate.kept(shape, replace(SETTING, itemsize=2)) == 160
+    # turns of 4 + 2 tokens: of 12 tokens 4 are responses, 4 V = 40 entries
+    assert memory_estimate.logits(shape, SETTING) == 40
+    # behind the attention: a norm 32, inputs of two matrices 16, and the MLP 96. The top layers of
+    # actor and critic keep these 144 of response tokens alone
+    assert memory_estimate.spared(shape, SETTING) == 2 * 8 * 144
+    # with a plain head all layers are trunk and run whole; without a critic the actor's is spared
+    head = replace(SETTING, critic_layers=0)
+    assert memory_estimate.spared(shape, head) == 0
+    assert memory_estimate.spared(shape, replace(head, no_critic=True)) == 8 * 144
+    # four layers keep 12 x 248 = 2976 each. A layer's backward pass: 12 x 4 (3 F + 2 D) = 1248 and
+    # a matrix of 4 D F = 96; the log-probs' 20 x 40 + 4 V D = 960 is less
+    assert memory_estimate.activations(shape, SETTING) == 4 * 2976 - 2304 + 1344
+    # recomputing: four inputs of 12 x 16 = 192, and one layer again (in fp32 nothing is cast)
+    again = replace(SETTING, gradient_checkpointing=True)
+    assert memory_estimate.activations(shape, again) == 4 * 192 + 2976 + 1344
+    # one turn of 1 + 6 tokens, 6 V = 60 entries: log-probs 20 x 60 + 160 = 1360 exceed the layer's
+    # backward pass, 7 x 4 x 26 + 96 = 824
+    turn = replace(SETTING, token_budget=7, prompt_limit=1, response_limit=6)
+    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 1360
+    # recomputing in bf16, the copies of all matrices (see below) and 12 x 60 at the end of the
+    # forward pass are 1888; log-probs 1360; a layer 7 x 160 with 7 x 2 x 26 + 96 is 1580, and its
+    # copies 2 x 136
+    half = replace(turn, itemsize=2, gradient_checkpointing=True)
+    assert memory_estimate.activations(shape, half) == 4 * 7 * 8 + 1888
+    # blocks of two tokens have 20 entries
+    monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 20)
+    assert memory_estimate.logits(shape, SETTING) == 20
+    # the log-probs' 20 x 20 + 160 = 560, or 3 x 160, are now less than a layer's 824
+    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 824
+
+
+def test_autocast_keeps_bf16_copies_of_fp32_matrices(shape):
+    half = replace(SETTING, itemsize=2)
+    # three layers, one of the branch, the head: 1168
+    assert memory_estimate.casts(shape, half) == 2 * (3 * 136 + 136 + 40)
+    assert memory_estimate.casts(shape, replace(half, lora_rank=2)) == 2 * 136
+    assert memory_estimate.casts(shape, replace(half, zero_stage=3)) == 0
+    assert memory_estimate.casts(shape, SETTING) == 0
+
+
+def test_recomputing_a_layer_casts_its_matrices_again(shape):
+    # 24 tokens: forward 2 x 584 + 12 x 80 = 2128; log-probs 20 x 80 + 160 = 1760; a layer 24 x 160,
+    # its backward pass 24 x 2 x 26 + 96 = 1344 and its copies 2 x 136 are 5456
+    half = replace(SETTING, itemsize=2, gradient_checkpointing=True, token_budget=24)
+    assert memory_estimate.activations(shape, half) == 4 * 24 * 8 + 5456
+    # stage 3 makes no copy that stays
+    sharded = replace(half, zero_stage=3)
+    assert memory_estimate.activations(shape, sharded) == 4 * 24 * 8 + 5456 - 2 * 136
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_the_copies_are_those_that_autocast_makes(grad):
+    """They are seen as casts of fp32 matrices to bf16, each made once for all uses."""
+    lm, made = AutoModelForCausalLM.from_config(TINY).float(), {}
+
+    class Casts(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            if function == torch.ops.aten._to_copy.default and isinstance(args[0], nn.Parameter):
+                made.setdefault(id(args[0]), []).append(out.nbytes)
+            return out
+
+    model = ActorCritic(lm, 1, 1.0, dtype=torch.bfloat16)
+    ids = torch.arange(12).view(2, 6) % 10
+    with torch.set_grad_enabled(grad), Casts():
+        model(ids, torch.arange(6).expand(2, 6) >= 4)
+    assert {len(sizes) for sizes in made.values()} == {1}
+    # each layer's two norms (2 x 4 numbers) and rotations are not cast: the estimate has them, too
+    estimated = memory_estimate.casts(Shape(lm), replace(SETTING, itemsize=2))
+    assert sum(map(sum, made.values())) == estimated - 4 * 2 * 8
+
+
+# ---- the batch ----------------------------------------------------------------------------------
+
+
+def test_the_batch_and_the_warm_ups_batches_by_hand(shape):
+    # two environments on each of 4 ranks, 3 turns: 24 turns of 4 + 2 tokens, 5 times in the warm-up
+    setting = replace(SETTING, ranks=4, e_len=3, w_epoch=5)
+    terms = at("generate", shape, setting)
+    # the ids that each of 8 environments goes on from: twice 4, and 2
+    held = 5 * 24 * (4 * 4 + 2 * 26) + 8 * 40 * (2 * 4 + 2)
+    assert terms["batch: lists"] == held
+    assert terms["batch: tensors"] == 5 * 24 * 2 * 29
+    # with a GPU the lists are the host's
+    gpu = replace(setting, cuda=True)
+    assert at("generate", shape, gpu)["batch: lists"] == 0
+    assert needs(shape, gpu)[1] == held
+
+
+def test_the_batch_is_what_python_and_torch_allocate():
+    """Ids above 256, as in real vocabularies: Python shares small numbers."""
+    N, prompt, response, ids = 32, 256, 128, random.Random(0)
+    text = {i: f" w{i}" for i in range(300, 5000)}
+    draw = lambda count: ids.choices(range(300, 5000), k=count)
+    tracemalloc.start()
+    rollouts = RolloutStorage(1, N, 10**6, trusted=True)
+    for n in range(N):
+        asked, said = ([int(str(i)) for i in draw(count)] for count in (prompt, response))
+        pieces, logps = [text[i] for i in said], [-ids.random() for _ in said]
+        words = "".join(pieces)
+        rollouts.act(n, Response(Prompt(asked, False), said, logps, words, pieces, False))
+        rollouts.insert(n, FakeStep(action=words[:3] + words[3:], terminated=True))
+        rollouts.finish(n, Prompt(asked, False))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # measured: 1.04 of the estimate
+    lists = 40 * (2 * prompt + response)
+    assert held / N == pytest.approx(4 * prompt + 26 * response + lists, rel=0.1)
+    rollouts.join()
+    zeros = lambda ids, mask, temperature=None, tokens=None: torch.zeros(int(mask.sum()))
+    rollouts.score(SimpleNamespace(values=zeros), zeros, [rollouts.rows])
+    names = ["--env-name", "toy"]
+    rollouts.compute_returns(make_estimator(get_args(names)))
+    white = whiten(rollouts.advantages, rollouts.response_mask)
+    tensors = [x for x in vars(rollouts).values() if isinstance(x, torch.Tensor)]
+    sizes = [x.nbytes for x in (*tensors, white) if x.shape == white.shape]
+    assert sum(sizes) == N * response * 29
+
+
+def test_the_peak_is_the_largest_moment(shape):
+    sums = totals(shape, SETTING)
+    # parameters, averages, the reference, and the ids that two environments go on from
+    always = 4 * 597 + 8 * 597 + 4 * 452 + 2 * 40 * (2 * 4 + 2)
+    # two prompts of 4 tokens: keys and values, 12 numbers, and a layer, 8 + 12 + 18 numbers
+    assert sums["generate"] == always + 2 * 4 * 4 * (12 + 38)
+    assert sums["backward"] == always + 4 * 597 + 4 * 2976 - 2304 + 1344
+    # the embedding, 40 numbers, is the largest parameter
+    assert sums["step"] == always + 4 * 597 + 2 * 4 * 40
+    assert max(sums, key=sums.get) == "backward" and needs(shape, SETTING) == (sums["backward"], 0)
+
+
+def test_buffers_of_the_step(shape):
+    # each of 4 ranks steps 150 of 597 numbers: a copy of the gradient, two temporaries on a CPU
+    two = replace(SETTING, ranks=4, zero_stage=2)
+    assert memory_estimate.step_buffers(shape, two) == 4 * (150 + 2 * 150)
+    assert memory_estimate.step_buffers(shape, replace(two, cuda=True)) == 4 * 150
+    assert memory_estimate.step_buffers(shape, replace(two, zero_stage=3)) == 4 * 2 * 150
+    assert memory_estimate.step_buffers(shape, replace(two, offload_optimizer=True)) == 0
+
+
+def test_engines(shape):
+    # 2 x 2 turns of 6 tokens, each 3 layers of K + K = 4 numbers, and the weights
+    vllm = replace(SETTING, engine="vllm", vllm_share=10**6)
+    assert memory_estimate.engine(shape, vllm) == 4 * (2 * 2 * 6 * 12 + 452)
+    assert at("step", shape, vllm)["engine"] == 4 * (2 * 2 * 6 * 12 + 452)
+    # on CUDA it sleeps while the trainer computes
+    gpu = replace(vllm, cuda=True)
+    assert at("generate", shape, gpu)["engine"] == 10**6
+    assert at("backward", shape, gpu)["engine"] == 0
+    # responses longer than their prompts: 6 x (12 + 2 Q) numbers, and V = 10 at 24 bytes each
+    longer = replace(SETTING, prompt_limit=1, response_limit=5)
+    assert memory_estimate.engine(shape, longer) == 2 * (4 * 6 * 20 + 240)
+
+
+# ---- against torch ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", [Qwen2Config, Qwen3Config])
+def test_a_layer_keeps_what_autograd_saves(family, dtype):
+    config = family(
+        vocab_size=50, hidden_size=64, intermediate_size=112, num_hidden_layers=1,
+        num_attention_heads=8, num_key_value_heads=2, head_dim=8,
+    )  # fmt: skip
+    lm = AutoModelForCausalLM.from_config(config).float()
+    ids, layer, saved = torch.arange(20).view(2, 10), lm.model.layers[0], {}
+    with precision(ids.device, dtype):
+        hidden, how, *_ = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool), dtype)
+        hidden = hidden.detach().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: note(t, saved), lambda t: t):
+            layer(hidden, **how)
+    weights = {tuple(p.shape) for p in layer.parameters()}
+    weights |= {shape[::-1] for shape in weights}
+    rotations = {tuple(r.unsqueeze(1).shape) for r in how["position_embeddings"]}
+    per_token = sum(n for shape, n in saved.values() if shape not in weights | rotations) / 20
+    setting = replace(SETTING, itemsize=torch.finfo(dtype).bits // 8)
+    # measured: 0.97 to 1.02 of it; log-sums of heads and roots of mean squares are not estimated
+    assert memory_estimate.kept(Shape(lm), setting) == pytest.approx(per_token, rel=0.05)
+
+
+def note(tensor, saved):
+    storage = tensor.untyped_storage()
+    saved[storage.data_ptr()] = tuple(tensor.shape), storage.nbytes()
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("changes", "vocab", "tied"),
+    [
+        (dict(), 1024, False),
+        (dict(gradient_checkpointing=True), 1024, False),
+        (dict(), 8192, True),  # several blocks of log-probs
+        (dict(itemsize=2), 1024, False),
+        (dict(itemsize=2, gradient_checkpointing=True), 1024, False),
+    ],
+)
+def test_the_peak_of_an_update_is_the_allocators(changes, vocab, tied, monkeypatch, tmp_path):
+    """The estimate was measured at 1.00 to 1.04 of the peak."""
+    monkeypatch.setattr("ppo.model.decoder.LOGITS_PER_CHUNK", 2**18)
+    monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 2**18)
+    monkeypatch.setattr(benchmark, "TURNS", 8)
+    setting = replace(SETTING, token_budget=128, prompt_limit=32, response_limit=32, **changes)
+    monkeypatch.setattr(benchmark, "PROMPT", 32)
+    monkeypatch.setattr(benchmark, "RESPONSE", 32)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        lm = benchmark.make_lm(vocab, 128, 4, tied)
+        benchmark.train(lm, setting, "cpu")
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    events = [event for event in events if event.get("name") == "[memory]"]
+    first = min(events, key=lambda event: event["ts"])["args"]
+    held = [event["args"]["Total Allocated"] for event in events]
+    peak = max(held) - (first["Total Allocated"] - first["Bytes"])
+    moments = totals(Shape(lm), setting)
+    del moments["generate"]
+    assert max(moments.values()) == pytest.approx(peak, rel=0.05)

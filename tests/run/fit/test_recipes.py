@@ -1,0 +1,94 @@
+"""The recipes of docs/recipes.md against the memory estimate, on GPUs that are only pretended."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen2Config
+
+from arguments import get_args
+from run.fit import advice
+from run.fit.estimate import load_shape
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "recipes.md").read_text()
+ROWS = re.findall(r"^\| ((?:8 x )?)(\d+) GB \| (\S+) \| (.*?) \| ([\d.]+) \|$", PAGE, re.M)
+# The published shapes of Qwen2.5: hidden, MLP, layers, heads, heads of keys, vocabulary, tied
+SHAPES = {
+    "0.5B": (896, 4864, 24, 14, 2, 151936, True),
+    "1.5B": (1536, 8960, 28, 12, 2, 151936, True),
+    "3B": (2048, 11008, 36, 16, 2, 151936, True),
+    "7B": (3584, 18944, 28, 28, 4, 152064, False),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Size -> a directory with the model's config.json, and its shape."""
+    found = {}
+    for size, (D, F, L, H, K, V, tied) in SHAPES.items():
+        folder = tmp_path_factory.mktemp(size)
+        Qwen2Config(
+            hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=H,
+            num_key_value_heads=K, vocab_size=V, tie_word_embeddings=tied,
+            architectures=["Qwen2ForCausalLM"],
+        ).save_pretrained(folder)  # fmt: skip
+        found[size] = str(folder), load_shape(str(folder))
+    return found
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A function that pretends so many GPUs, with vLLM installed."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "vllm" or find(name))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    return lambda ranks: monkeypatch.setenv("WORLD_SIZE", str(ranks))
+
+
+def test_all_recipes_are_there():
+    assert len(ROWS) == 15
+    assert {(many + size, model) for many, size, model, *_ in ROWS} >= {
+        (f"{many}{size}", model) for many, size in (("", 24), ("", 48), ("", 80), ("8 x ", 80))
+        for model in SHAPES if (size, model) != (24, "7B")}  # fmt: skip
+
+
+@pytest.mark.parametrize(("many", "size", "model", "flags", "said"), ROWS)
+def test_a_recipe_fits(many, size, model, flags, said, models, gpu):
+    gpu(8 if many else 1)
+    path, shape = models[model]
+    words = "" if flags == "(none)" else flags.strip("`")
+    args = get_args(["--env-name", "babyai-goto", "--model", path, *words.split()])
+    bytes_there = int(size) * 10**9
+    setting = advice.setting_of(args, bytes_there)
+    assert setting.cuda and setting.engine == "vllm" and setting.itemsize == 2
+    device, _ = advice.needs(shape, setting)
+    assert device / 1e9 == pytest.approx(float(said), abs=0.06)
+    assert device <= 0.9 * bytes_there
+    assert setting.vllm_share >= 1.2 * 2 * shape.model  # its weights, and a cache
+
+
+@pytest.mark.parametrize("size", [24, 80])
+def test_a_normal_run_on_a_gpu_warns_in_one_line(size, models, gpu, monkeypatch, capsys):
+    gpu(1)
+    monkeypatch.setattr(advice, "capacities", lambda ranks: (size * 10**9, 500 * 10**9))
+    args = get_args(["--model", models["1.5B"][0]])
+    advice.warn_if_too_large(args)
+    said = capsys.readouterr().out
+    assert said.count("\n") == (size == 24)
+    if size == 24:  # 1.5B without LoRA: the estimate is 48.9 GB
+        assert said.startswith("this may not fit: the run needs 48.9 GB of the device per rank")
+        assert "--lora-rank 16 (fits)" in said
+    monkeypatch.setenv("RANK", "1")  # one rank tells it
+    advice.warn_if_too_large(args)
+    args.model = "./nowhere"
+    monkeypatch.delenv("RANK")
+    advice.warn_if_too_large(args)  # the run itself tells that there is no such model
+    assert capsys.readouterr().out == ""
+
+
+def test_without_a_gpu_nothing_is_estimated(monkeypatch):
+    monkeypatch.setattr(advice, "load_shape", lambda path: 1 / 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    advice.warn_if_too_large(get_args(["--env-name", "toy"]))

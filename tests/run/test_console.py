@@ -1,0 +1,106 @@
+"""Lines, tables and bars: plain where nobody watches, no wider than the terminal where one does."""
+
+import io
+import time
+
+import pytest
+
+from run import console
+from run.console import Console, wrapped
+
+PARTS = [(0, "update 1/9"), (1, "success 0.50"), (3, "kl 0.001"), (2, "3.0 s")]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def open_terminal(monkeypatch):
+    """Open a terminal of 30 columns; returns its (output, errors)."""
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr(console, "PATIENCE", 0.0)
+
+    def open_it():  # in the test itself: pytest exchanges both streams before it
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(f"sys.{name}", Terminal())
+        return console.sys.stdout, console.sys.stderr
+
+    return open_it
+
+
+def wait_for(text: str, errors: Terminal) -> None:
+    end = time.monotonic() + 30
+    while text not in errors.getvalue():
+        assert time.monotonic() < end, errors.getvalue()
+        time.sleep(0.05)
+
+
+def test_where_nobody_watches_lines_are_whole_and_there_are_no_bars(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    told = Console(9, 0, speaks=True)
+    told.say("word " * 20)
+    told.say_parts(PARTS)
+    with told.watching("evaluating", lambda: 0.5):
+        told.updated()
+    out, err = capsys.readouterr()
+    assert out == "word " * 20 + "\nupdate 1/9  success 0.50  kl 0.001  3.0 s\n" and err == ""
+
+
+def test_a_narrow_terminal_leaves_out_what_matters_least(open_terminal):
+    out, _ = open_terminal()
+    # all parts have 10 + 12 + 8 + 5 letters and 3 gaps of 2: 41; without kl 31; without 3.0 s 24
+    Console(9, 0, speaks=True).say_parts(PARTS)
+    assert out.getvalue() == "update 1/9  success 0.50\n"
+
+
+def test_a_narrow_terminal_wraps_other_lines(open_terminal):
+    open_terminal()
+    lines = wrapped(
+        "  one two three four five six seven eight /a/long/path/that/stays/whole"
+    ).split("\n")
+    assert lines[0] == "  one two three four five six" and lines[1] == "    seven eight"
+    assert lines[2] == "    /a/long/path/that/stays/whole"
+
+
+def test_a_table_fits_into_80_columns(capsys):
+    Console(9, 0, speaks=True).say_table({f"name_{i}": "x" * 9 for i in range(4)})
+    cell = "  name_{} xxxxxxxxx" + 8 * " "  # two spaces, then 24 letters
+    row = (cell.format(0) + cell.format(1) + cell.format(2)).rstrip()
+    assert capsys.readouterr().out == f"{row}\n  name_3 xxxxxxxxx\n"
+
+
+def test_a_bar_moves_while_something_is_waited_for(open_terminal):
+    _, errors = open_terminal()
+    shares = iter([0.25, 0.5])
+    told = Console(9, 0, speaks=True)
+    with told.watching("evaluating", lambda: next(shares, 1.0)):
+        wait_for("100%", errors)
+    drawn = errors.getvalue()
+    assert 0 < drawn.index("evaluating  25%") < drawn.index("50%") < drawn.index("100%")
+    with told.watching("scoring", None):
+        wait_for("scoring ...", errors)
+
+
+def test_a_start_is_no_part_of_the_time_that_is_left(open_terminal, monkeypatch):
+    """100 s of start, then one of 9 updates in 10 s: 8 x 10 s are left."""
+    _, errors = open_terminal()
+    now = [1000.0]
+    told = Console(9, 0, speaks=True)
+    monkeypatch.setattr(told.bar, "_time", lambda: now[0])
+    told.bar.start_t = told.bar.last_print_t = now[0]
+    now[0] += 100.0
+    told.forget_time()
+    now[0] += 10.0
+    told.updated()
+    assert "1/9 [00:10<01:20" in errors.getvalue().rpartition("\r")[2]
+
+
+def test_ranks_that_do_not_speak_draw_nothing(open_terminal):
+    _, errors = open_terminal()
+    told = Console(9, 0, speaks=False)
+    with told.watching("evaluating", lambda: 0.5):
+        told.updated()
+        told.forget_time()
+    assert errors.getvalue() == ""

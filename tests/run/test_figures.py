@@ -1,0 +1,127 @@
+"""The figures of a batch by hand; values are those of `made_turns.Stub`."""
+
+import pytest
+from conftest import FakePrompt
+from made_turns import answer, play, scored
+
+from ppo.engines.contract import Response
+from run.figures import batch_figures
+from storage.rollout import RolloutStorage
+
+
+def test_figures_of_a_batch_by_hand():
+    rollouts = RolloutStorage(2, 1, 10**6)
+    # the engine said -.07 and -.10 where the trainer says -.05 and -.06, then -.08 as the trainer
+    first = answer([1, 2], [5, 6], [-0.07, -0.10], truncated=True)
+    play(rollouts, 0, first, reward=0.5, valid=False)
+    play(rollouts, 0, answer([1, 2, 3], [8], [-0.08], overflow=True), reward=1.0)
+    rollouts.finish(0, FakePrompt([4]))
+    rollouts.join()
+    metrics = batch_figures(scored(rollouts))
+    assert metrics["rollout/valid_action"] == 0.5
+    assert metrics["rollout/reward"] == 0.75
+    assert metrics["rollout/response_tokens"] == 1.5
+    assert metrics["rollout/prompt_tokens"] == 2.5
+    assert metrics["rollout/truncated_responses"] == 0.5
+    assert metrics["rollout/prompt_overflow"] == 0.5
+    # gaps .02, .04, 0
+    assert metrics["engine/logp_gap_mean"] == pytest.approx(0.02)
+    # 99 % of the way from the first to the last of 3 sorted gaps: place 1.98, .02 + .98 * .02
+    assert metrics["engine/logp_gap_p99"] == pytest.approx(0.0396)
+    # k1 over tokens 5, 6, 8: -(.025 + .03 + .04) / 3
+    assert metrics["kl/ref"] == pytest.approx(-0.095 / 3)
+
+
+KEYS = """rollout/success rollout/return rollout/episode_len rollout/valid_action
+rollout/response_tokens rollout/truncated_responses rollout/prompt_overflow kl/ref kl/ref_think
+kl/ref_action engine/logp_gap_mean engine/logp_gap_p99"""
+
+
+def test_the_keys_that_tools_rely_on():
+    assert set(KEYS.split()) <= batch_figures(scored()).keys()
+
+
+# the tokens of a response, where the ACTION marker begins in it, ids before it, ids from it on
+SPLITS = [
+    # "THINK: a\n" has 9 characters: the marker begins with token 2; tokens 5 6 | 7 8 9
+    (["THINK", ": a\n", "ACT", "ION: red", "<end>"], 9, [5, 6], [7, 8, 9]),
+    # it begins inside of token 1
+    (["THINK", ": a\nACT", "ION", ": red", "<end>"], 9, [5], [6, 7, 8, 9]),
+    # nothing was thought
+    (["ACT", "ION", ":", " red", "<end>"], 0, [], [5, 6, 7, 8, 9]),
+    # no marker: action_at is the length of the text, in which the end token has no letters
+    (["THINK", ": ", "a", "b", "<end>"], 9, [5, 6, 7, 8, 9], []),
+]
+
+
+@pytest.mark.parametrize(("pieces", "action_at", "think", "action"), SPLITS)
+def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action):
+    ids = [5, 6, 7, 8, 9]
+    text = "".join(pieces[:-1])  # special tokens are no part of the text
+    response = Response(FakePrompt([1]), ids, [-1.0] * 5, text, pieces, False)
+    rollouts = RolloutStorage(1, 1, 10**6)
+    play(rollouts, 0, response, action_at=action_at)
+    rollouts.finish(0, FakePrompt([4]))
+    rollouts.join()
+    metrics = batch_figures(scored(rollouts))
+    for name, part in (("kl/ref_think", think), ("kl/ref_action", action)):
+        # k1 = -i / 200; None where there is no such token
+        expected = pytest.approx(-sum(part) / len(part) / 200) if part else None
+        assert metrics[name] == expected, name
+
+
+def test_success_is_that_of_finished_episodes(monkeypatch):
+    monkeypatch.setattr("run.figures.FEWEST", 3)
+    rollouts = RolloutStorage(4, 2, 10**6)
+    assert rollouts.episodes.means()["success"] is None  # none has ended
+    turn = lambda n, **step: play(rollouts, n, answer([1], [2]), **step)
+    # environment 0: two turns to success, then two of an episode that goes on (and is not counted)
+    turn(0, reward=-0.1)
+    turn(0, reward=1.0, terminated=True, success=True, metrics={"right": 0.5})
+    turn(0, reward=7.0)
+    turn(0, reward=7.0)
+    # environment 1: fails by its time limit after one turn, after three once more; a positive
+    # return is no success
+    turn(1, reward=0.5, truncated=True)
+    turn(1, reward=0.2)
+    turn(1, reward=0.2)
+    turn(1, reward=0.2, terminated=True)
+    for n in range(2):
+        rollouts.finish(n, FakePrompt([1]))
+    rollouts.join()
+    metrics = batch_figures(scored(rollouts))
+    assert metrics["rollout/episodes"] == 3
+    assert metrics["rollout/success"] == pytest.approx(1 / 3)
+    assert metrics["rollout/return"] == pytest.approx((0.9 + 0.5 + 0.6) / 3)
+    assert metrics["rollout/episode_len"] == pytest.approx((2 + 1 + 3) / 3)
+    assert metrics["rollout/right"] == 0.5  # of the one episode that has this figure
+
+
+@pytest.mark.parametrize(("ended", "success"), [(0, None), (19, None), (20, 1.0), (21, 1.0)])
+def test_a_mean_over_few_episodes_is_not_shown(ended, success):
+    """Of 25 environments those end first that succeed at once; the others are still under way."""
+    rollouts = RolloutStorage(1, 25, 10**6)
+    for n in range(25):
+        won = dict(reward=1.0, terminated=True, success=True, metrics={"right": 1.0})
+        play(rollouts, n, answer([1], [2]), **(won if n < ended else {}))
+        rollouts.finish(n, FakePrompt([1]))
+    rollouts.join()
+    metrics = batch_figures(scored(rollouts))
+    assert metrics["rollout/episodes"] == ended
+    length = success and 1
+    assert [metrics[f"rollout/{name}"] for name in ("success", "return", "episode_len")] == [
+        success, success, length]  # fmt: skip
+    assert metrics.get("rollout/right") == success
+    assert metrics["rollout/reward"] == ended / 25  # per turn, whatever has ended
+
+
+def test_an_episode_goes_on_from_batch_to_batch(monkeypatch):
+    monkeypatch.setattr("run.figures.FEWEST", 1)
+    rollouts = RolloutStorage(1, 1, 10**6)
+    for reward, terminated in ((0.5, False), (0.25, True)):
+        play(rollouts, 0, answer([1], [2]), reward=reward, terminated=terminated, success=True)
+        rollouts.finish(0, FakePrompt([1]))
+        rollouts.join()
+        metrics = batch_figures(scored(rollouts))
+        rollouts.after_update()
+    assert metrics["rollout/return"] == 0.75 and metrics["rollout/episode_len"] == 2
