@@ -13,6 +13,7 @@ from shutil import which
 
 import envs
 from common.cli import Parser, is_main, life_sign
+from common.plugins import UserError
 from envs import LIBRARIES, check_data, check_prompts, family
 from envs.prompts import prompts_of
 from run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
@@ -242,9 +243,9 @@ def get_args(argv: list[str] | None = None) -> argparse.Namespace:
         if not args.eval_only:
             check_method(args, known)
         if args.memory in ("full", "verbatim") and known.memory_length is not None:
-            raise ValueError(f"--memory {args.memory} shows every turn; leave --memory-length out")
+            raise UserError(f"--memory {args.memory} shows every turn; leave --memory-length out")
         if known.skip_first_eval and known.eval_only:  # as typed, not as a resumed run had it
-            raise ValueError("--eval-only is the evaluation that --skip-first-eval leaves out")
+            raise UserError("--eval-only is the evaluation that --skip-first-eval leaves out")
     except ValueError as error:
         parser.error(str(error))
     return args
@@ -324,52 +325,50 @@ def check(args: argparse.Namespace) -> None:
         for name in names.split():
             value = getattr(args, name)
             if value is not None and not allowed(value):
-                raise ValueError(f"--{name.replace('_', '-')} must be {words}, got {value}")
+                raise UserError(f"--{name.replace('_', '-')} must be {words}, got {value}")
     if args.temperature == 0 and not args.eval_only:
-        raise ValueError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
+        raise UserError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
     check_data(args.env_name, args.data)
     check_prompts(args.env_name, args.prompts)
     if args.track == "wandb" and find_spec("wandb") is None:
-        raise ValueError("--track wandb needs the package wandb: pip install wandb")
+        raise UserError("--track wandb needs the package wandb: pip install wandb")
     turns = args.turns_per_update or args.n_env * args.e_len
     batch = f"n_env x e_len = {args.n_env} x {args.e_len} = {turns} turns"
     batch = f"--turns-per-update {turns}" if args.turns_per_update else batch
     if turns * max(1, args.w_epoch) > MAX_TURNS:
         times = f" ({args.w_epoch} times for the warm-up)" if args.w_epoch > 1 else ""
-        raise ValueError(f"{batch}{times} are more than the {MAX_TURNS} that fit into memory")
+        raise UserError(f"{batch}{times} are more than the {MAX_TURNS} that fit into memory")
     if not (args.eval_only or args.group_size) and turns % args.minibatch:
-        raise ValueError(f"{batch} do not divide into minibatches of {args.minibatch}")
+        raise UserError(f"{batch} do not divide into minibatches of {args.minibatch}")
     if ":" not in args.engine and args.engine not in ENGINE_NAMES:
         choices = f"choices: {', '.join(ENGINE_NAMES)}, or module:name of your own"
-        raise ValueError(f"unknown engine {args.engine!r}; {choices}")
+        raise UserError(f"unknown engine {args.engine!r}; {choices}")
     if args.env_workers and args.env_threads:
         both = f"--env-workers {args.env_workers} and --env-threads {args.env_threads}"
-        raise ValueError(f"{both}: environments live in processes or in threads, not in both")
+        raise UserError(f"{both}: environments live in processes or in threads, not in both")
     for name, count in (("workers", args.env_workers), ("threads", args.env_threads)):
         if count > args.n_env:
-            raise ValueError(f"--env-{name} {count} is more than --n-env {args.n_env}")
+            raise UserError(f"--env-{name} {count} is more than --n-env {args.n_env}")
     if (family(args.env_name) == "agent") != (args.memory == "verbatim") and ":" not in args.memory:
-        raise ValueError(
-            f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone"
-        )
+        raise UserError(f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone")
     if args.upstream and not args.upstream.startswith(("http://", "https://")):
-        raise ValueError(f"--upstream {args.upstream}: a URL begins with http:// or https://")
+        raise UserError(f"--upstream {args.upstream}: a URL begins with http:// or https://")
     if args.endpoint_sampling == "untrained":
         bad = ["--group-size"] * bool(args.group_size)
         bad += ["--engine transformers"] * (args.engine == "transformers")
         bad += [f"--memory {args.memory}"] * (args.memory != "verbatim")
         if bad:
-            raise ValueError(f"--endpoint-sampling untrained does not go with {bad[0]}")
+            raise UserError(f"--endpoint-sampling untrained does not go with {bad[0]}")
     if args.reference == "sharded" and args.zero_stage != 3:
-        raise ValueError("--reference sharded needs --zero-stage 3")
+        raise UserError("--reference sharded needs --zero-stage 3")
     if args.reference == "none" and args.kl_coef > 0:
-        raise ValueError("without a reference --kl-coef must be 0; --reference device has one")
+        raise UserError("without a reference --kl-coef must be 0; --reference device has one")
     if args.lora_rank and args.reference in ("host", "sharded"):
-        raise ValueError(f"--lora-rank has no copy as a reference for --reference {args.reference}")
+        raise UserError(f"--lora-rank has no copy as a reference for --reference {args.reference}")
     if args.offload_optimizer and not args.zero_stage:
-        raise ValueError("--offload-optimizer needs --zero-stage 1, 2 or 3")
+        raise UserError("--offload-optimizer needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:
-        raise ValueError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
+        raise UserError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
 
 
 def check_method(args: argparse.Namespace, known: argparse.Namespace) -> None:
@@ -380,28 +379,28 @@ def check_method(args: argparse.Namespace, known: argparse.Namespace) -> None:
     typed = lambda names: [n for n in names.split() if is_typed(getattr(known, n))]
     flags = lambda names: ", ".join(f"--{n.replace('_', '-')}" for n in names)
     if size and args.n_env % size:
-        raise ValueError(f"--group-size {size} does not divide --n-env {args.n_env}")
+        raise UserError(f"--group-size {size} does not divide --n-env {args.n_env}")
     if name in GROUPED and size < 2:
-        raise ValueError(f"--advantages {name} compares whole episodes that begin from one seed: "
+        raise UserError(f"--advantages {name} compares whole episodes that begin from one seed: "
                          f"it needs --group-size 2 or more, got {size}")  # fmt: skip
     if size and known.e_len is not None:
-        raise ValueError("--e-len cuts episodes into batches of equal turns; with --group-size, "
+        raise UserError("--e-len cuts episodes into batches of equal turns; with --group-size, "
                          "which keeps them whole, give --turns-per-update")  # fmt: skip
     if not size and known.turns_per_update is not None:
-        raise ValueError("--turns-per-update is about whole episodes: it goes with --group-size; "
+        raise UserError("--turns-per-update is about whole episodes: it goes with --group-size; "
                          "other batches have n_env x e_len turns")  # fmt: skip
     if args.no_critic and name not in GROUPED and ":" not in name:
-        raise ValueError(f"--advantages {name} needs a critic: leave --no-critic out")
+        raise UserError(f"--advantages {name} needs a critic: leave --no-critic out")
     if args.no_critic and (given := typed(OF_A_CRITIC) + ["w_epoch"] * (args.w_epoch > 0)):
-        raise ValueError(f"without a critic there is nothing for {flags(given)} to set; leave it "
+        raise UserError(f"without a critic there is nothing for {flags(given)} to set; leave it "
                          f"out (--advantages {name})")  # fmt: skip
     if given := typed(UNUSED.get(name, "")):
-        raise ValueError(f"--advantages {name} has no {flags(given)}; leave it out")
+        raise UserError(f"--advantages {name} has no {flags(given)}; leave it out")
     if args.kl_in == "loss" and args.kl_estimator == "k1" and args.kl_coef > 0:
-        raise ValueError("--kl-in loss needs --kl-estimator k2 or k3: "
+        raise UserError("--kl-in loss needs --kl-estimator k2 or k3: "
                          "the gradient of k1 is 0 in expectation")  # fmt: skip
     if args.num_turns and args.lr_schedule == "linear":
-        raise ValueError("--lr-schedule linear falls to 0 over --num-updates, which --num-turns "
+        raise UserError("--lr-schedule linear falls to 0 over --num-updates, which --num-turns "
                          "may end before: it needs --lr-schedule constant")  # fmt: skip
 
 

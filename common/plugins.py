@@ -19,9 +19,8 @@ OURS = [ROOT / name for name in NAMES]
 NOT_A_USERS = [Path(os.__file__).resolve().parent, *OURS]
 
 
-def is_ours(file: str) -> bool:
-    """Return whether a file is this project's, in a repository or where pip has installed it."""
-    return any(map(Path(file).resolve().is_relative_to, OURS))
+class UserError(ValueError):
+    """A mistake of the user's. Its one line says what is wrong and what the choices are."""
 
 
 def find(kind: str, name: str, known: dict[str, str]):
@@ -32,7 +31,7 @@ def find(kind: str, name: str, known: dict[str, str]):
     choices = f"choices: {', '.join(known)}{', or ' if known else ''}module:name of your own"
     module, attribute = find_module(kind, known.get(name, name), choices)
     if not hasattr(module, attribute):
-        raise ValueError(f"module {module.__name__!r} has no {attribute!r}; {choices}")
+        raise UserError(f"module {module.__name__!r} has no {attribute!r}; {choices}")
     return getattr(module, attribute)
 
 
@@ -40,13 +39,13 @@ def find_module(kind: str, name: str, choices: str):
     """Import the module of "module:attribute"; return (module, attribute). Errors are `find`'s."""
     module, _, attribute = name.partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(f"unknown {kind} {name!r}; {choices}")
+        raise UserError(f"unknown {kind} {name!r}; {choices}")
     try:
         return importlib.import_module(module), attribute
     except (Exception, SystemExit) as error:  # a module may raise anything when it is imported
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         line = f"{place_of(error)}{kind} {name!r} cannot be imported ({reason}); {choices}"
-        raise ValueError(line) from error
+        raise UserError(line) from error
 
 
 def check_call(function, *words: str, **options) -> None:
@@ -56,7 +55,7 @@ def check_call(function, *words: str, **options) -> None:
     except (TypeError, ValueError) as error:
         names = ", ".join([*words, *options])
         line = f"{getattr(function, '__qualname__', function)} must take ({names}): {error}"
-        raise ValueError(f"{defined_at(function)}{line}") from error
+        raise UserError(f"{defined_at(function)}{line}") from error
 
 
 def place_of(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from textwrap import shorten
 
 from common.calls import read
 from common.chat import END_OF_THOUGHT, THINK, Chat
+from common.plugins import UserError
 
 KNOWN = "known are the JSON of Hermes, Qwen, Llama 3 and DeepSeek, and the XML of Qwen3.5"
 ARGUMENTS = {"text": 'a "b" <c>\nü', "number": 12}
@@ -33,7 +34,7 @@ def check_template(write: Callable[..., str], chat: Chat, thoughts: bool) -> Non
     tools, write = chat.template.get("tools"), partial(_written, write)
     asked = write(chat, chat.template)
     if tools and asked == write(chat, chat.template | {"tools": None}):
-        raise ValueError("the model's chat template does not list tools; take a model whose does")
+        raise UserError("the model's chat template does not list tools; take a model whose does")
     check_calls(write, chat)
     said = f"{THINK}\n{THOUGHT}\n{END_OF_THOUGHT}\n\nI look."
     reply, answer = {"role": "assistant", "content": said}, {"role": "user", "content": RESULT}
@@ -42,11 +43,11 @@ def check_template(write: Callable[..., str], chat: Chat, thoughts: bool) -> Non
         answer = {"role": "tool", "content": RESULT}
     remembered = write([*chat, reply, answer], chat.template)
     if RESULT not in remembered:
-        raise ValueError("the model's chat template leaves out the results of tools")
+        raise UserError("the model's chat template leaves out the results of tools")
     thinks = not asked.rstrip().endswith(END_OF_THOUGHT)  # else the template ends the thought
     if thoughts and thinks and THOUGHT not in remembered:
         removed = "the model's chat template removes the reasoning of earlier turns"
-        raise ValueError(f"{removed}; with --history-thinking strip the memory does so, too")
+        raise UserError(f"{removed}; with --history-thinking strip the memory does so, too")
 
 
 def _written(write: Callable[..., str], messages: list[dict], template: dict) -> str:
@@ -56,7 +57,7 @@ def _written(write: Callable[..., str], messages: list[dict], template: dict) ->
         reason = shorten(" ".join(map(str, error.args)), 200)
         roles = ", ".join(dict.fromkeys(message["role"] for message in messages))
         line = f"the model's chat template refuses messages of the roles {roles}: {reason}"
-        raise ValueError(line) from error
+        raise UserError(line) from error
 
 
 def check_calls(write: Callable[..., str], chat) -> None:
@@ -76,14 +77,14 @@ def check_calls(write: Callable[..., str], chat) -> None:
         if not called.startswith(asked):  # it opens a thought, but not where there is a call
             asked = write(chat, alone)
     except Exception as error:  # templates raise whatever they like
-        raise ValueError("the model's chat template cannot write the call of a tool") from error
+        raise UserError("the model's chat template cannot write the call of a tool") from error
     written = called.removeprefix(asked)
     calls = [(call["name"], call["arguments"]) for call in read(written).calls]
     texts = {name: str(value) for name, value in ARGUMENTS.items()}  # as XML gives them
     if calls not in ([("probe", ARGUMENTS)], [("probe", texts)]):
         written = " ".join(written.split())
         line = f"the model's chat template writes calls in an unknown format, {written!r:.150}"
-        raise ValueError(f"{line}; {KNOWN}")
+        raise UserError(f"{line}; {KNOWN}")
 
 
 def refuses_two_calls(apply: Callable[..., str]) -> bool:

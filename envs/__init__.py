@@ -10,6 +10,7 @@ a user's module of that name: `make_env("textarena:GuessTheNumber-v0")` makes on
 import difflib
 import importlib
 
+from common.plugins import UserError
 from envs.prompts import check_fields
 
 # The name of an environment is a key of ENVS, or key-task if the class lists `tasks`.
@@ -50,7 +51,7 @@ def make_env(name: str, prompts: dict | None = None, on_invalid: str = "default"
         env.prompts = prompts[_key(name)]
     if on_invalid == "end":
         if getattr(env, "ends_when_invalid", None) is None:
-            raise ValueError(f"--on-invalid end: {name} reads whole messages; leave it out")
+            raise UserError(f"--on-invalid end: {name} reads whole messages; leave it out")
         env.ends_when_invalid = True
     return env
 
@@ -94,7 +95,7 @@ def family_class(family: str) -> type:
     """
     paths = {path.partition(":")[0].rpartition(".")[2]: path for path in ENVS.values()}
     if family not in paths:
-        raise ValueError(f"unknown family {family!r}; choices: {', '.join(paths)}")
+        raise UserError(f"unknown family {family!r}; choices: {', '.join(paths)}")
     return _load(paths[family])
 
 
@@ -105,7 +106,7 @@ def check_data(name: str, data: str | None) -> None:
         source(data)
     elif data is not None:
         takers = [key for key in ENVS if hasattr(_load(ENVS[key]), "source")]
-        raise ValueError(f"--data: {name} takes none; those that do: {', '.join(takers)}")
+        raise UserError(f"--data: {name} takes none; those that do: {', '.join(takers)}")
 
 
 def check_prompts(name: str, prompts: dict[str, dict[str, str]] | None) -> None:
@@ -116,12 +117,12 @@ def check_prompts(name: str, prompts: dict[str, dict[str, str]] | None) -> None:
     choices = f"choices: {', '.join(takers)}"
     for key, table in prompts.items():
         if key not in takers:
-            raise ValueError(f"--prompts: no environment takes [{key}]; {choices}")
+            raise UserError(f"--prompts: no environment takes [{key}]; {choices}")
         check_fields(key, table, _load(ENVS[key]).prompt_fields)
     if _key(name) not in takers:
-        raise ValueError(f"--prompts: {name} takes none, its words are in its class; {choices}")
+        raise UserError(f"--prompts: {name} takes none, its words are in its class; {choices}")
     if _key(name) not in prompts:
-        raise ValueError(f"--prompts: there is no [{_key(name)}] for {name} in the file")
+        raise UserError(f"--prompts: there is no [{_key(name)}] for {name} in the file")
 
 
 def _key(name: str) -> str:
@@ -136,11 +137,11 @@ def _find(name: str) -> tuple[type, list[str]]:
         try:
             environment = _load(ENVS[key])
         except ModuleNotFoundError as error:
-            raise ValueError(f"{name} needs the package {error.name}, please install it") from error
+            raise UserError(f"{name} needs the package {error.name}, please install it") from error
         if (task[0] in environment.tasks) if task else not environment.tasks:
             return environment, task
     near = ", ".join(difflib.get_close_matches(name, names(), 5, 0))
-    raise ValueError(
+    raise UserError(
         f"unknown environment {name!r}; nearest first: {near}; all: python main.py --list-envs; "
         f"one of yours: {', '.join(FORMS)}"
     )

@@ -15,18 +15,18 @@ import gymnasium
 import numpy as np
 
 from common.chat import is_message
-from common.plugins import defined_at, place_of
+from common.plugins import UserError, defined_at, place_of
 from envs.actions import plain
 
 RESET = "(observation, info)"
 STEP = "(observation, reward, terminated, truncated, info)"
 
 
-class BrokenContract(ValueError):
+class BrokenContract(UserError):
     """An environment's code does not keep the contract. The line says where and how."""
 
 
-class EnvError(RuntimeError):
+class EnvError(UserError):
     """The run cannot go on: environments fail too often, or cannot be made at all."""
 
 

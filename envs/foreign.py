@@ -23,7 +23,7 @@ from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
 from common.chat import after_thought
-from common.plugins import defined_at, find_module, place_of
+from common.plugins import UserError, defined_at, find_module, place_of
 from envs import TOOLS, library
 from envs.actions import plain, split
 from envs.contract import breach, check_actions, with_checks
@@ -62,11 +62,11 @@ def make_foreign(
         reason = shorten(f"{kind}{error}", 300)
         place = place_of(error.__cause__ or error)  # gymnasium adds words to a TypeError
         line = f"{place}environment {name!r} cannot be made: {reason}"
-        raise ValueError(line) from error
+        raise UserError(line) from error
     for attribute in ("observation_space", "action_space"):
         space = getattr(env, attribute, None)
         if not isinstance(space, Text):
-            raise ValueError(
+            raise UserError(
                 f"{defined_at(type(env.unwrapped))}environment {name!r} has a space "
                 f"{shorten(str(space), 80)}; observations and actions must both be "
                 "gymnasium.spaces.Text"

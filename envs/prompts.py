@@ -15,6 +15,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from common.plugins import UserError
+
 PARTS = ("system", "instruction")
 FIELD = re.compile(r"\{(\w+)\}")
 
@@ -48,7 +50,7 @@ def check_fields(name: str, table: dict[str, str], fields: dict) -> None:
         for field in FIELD.findall(text):
             if field not in fields:
                 there = ", ".join(f"{{{one}}}" for one in fields)
-                raise ValueError(f"--prompts: [{name}] {part} has {{{field}}}; choices: {there}")
+                raise UserError(f"--prompts: [{name}] {part} has {{{field}}}; choices: {there}")
 
 
 def filled(text: str, env) -> str:

@@ -8,7 +8,7 @@ one line in MEMORIES, or `--memory module:Class`; it is constructed with the mem
 from dataclasses import replace
 
 from common.chat import Chat, is_message, tidy
-from common.plugins import check_call, defined_at, find
+from common.plugins import UserError, check_call, defined_at, find
 
 MEMORIES = {
     "window": "memory.window:WindowMemory",
@@ -37,11 +37,11 @@ def make(name: str, length: int, thoughts: bool = True):
     thoughts: whether later prompts show what the agent thought, see `common.chat.tidy`
     """
     if length < 0:
-        raise ValueError(f"memory length must be >= 0, got {length}")
+        raise UserError(f"memory length must be >= 0, got {length}")
     memory = find("memory", name, MEMORIES)
     if not all(callable(getattr(memory, method, None)) for method in METHODS):
         line = f"memory {name!r} must be a class with {', '.join(METHODS)}"
-        raise ValueError(f"{defined_at(memory)}{line}; choices: {', '.join(MEMORIES)}")
+        raise UserError(f"{defined_at(memory)}{line}; choices: {', '.join(MEMORIES)}")
     check_call(memory, "length")
     for method, words in METHODS.items():
         check_call(getattr(memory, method), *words)
@@ -61,7 +61,7 @@ def make(name: str, length: int, thoughts: bool = True):
             messages = super().messages()
             if not (isinstance(messages, list) and messages and all(map(is_message, messages))):
                 line = f"{memory.__name__}.messages returned {messages!r:.80}; it must return dicts"
-                raise ValueError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
+                raise UserError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
             chat = Chat.of(messages, self._now.template)
             chat.sampling = self._now.sampling  # it says, too, whether the answer is a sample
             return chat

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from common.chat import THINK, Chat, one_call_each, shortened
+from common.plugins import UserError
 from common.template import check_template, refuses_two_calls
 from memory.verbatim import VerbatimMemory
 
@@ -60,7 +61,7 @@ class Renderer:
     def __init__(self, tokenizer, prompt_limit: int):
         if getattr(tokenizer, "chat_template", None) is None:
             name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-            raise ValueError(f"the tokenizer {name!r} has no chat template; use an instruct model")
+            raise UserError(f"the tokenizer {name!r} has no chat template; use an instruct model")
         self.tokenizer, self.prompt_limit = tokenizer, prompt_limit
         self.encode, self.decode = coder(tokenizer)
         self.one_call = refuses_two_calls(tokenizer.apply_chat_template)
@@ -98,7 +99,7 @@ class Renderer:
             tokens = f"({len(prompt.ids)} tokens)"
             least = f"the system prompt and the current observation {tokens}"
             limit = f"prompt limit {self.prompt_limit}"
-            raise ValueError(f"{limit} is below {least}; raise --prompt-limit")
+            raise UserError(f"{limit} is below {least}; raise --prompt-limit")
         return replace(some, overflow=turns > 0, shortened=True, **chat.sampling)
 
     def write(self, messages: list[dict], template: dict) -> str:

@@ -1,6 +1,7 @@
 """Memories to compare the window with: each changes one thing in `WindowMemory`."""
 
 from common.chat import Chat, tidy
+from common.plugins import UserError
 from memory.window import WindowMemory
 
 
@@ -20,7 +21,7 @@ class PeriodicMemory(WindowMemory):
 
     def __init__(self, length: int):
         if length < 1:
-            raise ValueError(f"memory length must be >= 1 for a periodic memory, got {length}")
+            raise UserError(f"memory length must be >= 1 for a periodic memory, got {length}")
         super().__init__(length)
 
     def update(self, step) -> None:

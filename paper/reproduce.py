@@ -17,6 +17,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from common.plugins import UserError
 from paper.claims import CLAIMS
 from paper.compare import compare
 from paper.comparisons import COMPARISONS
@@ -90,12 +91,12 @@ def extra_flags(words: list[str], runs: Path) -> dict:
         elif name and flags[name] is True:
             flags[name] = word
         else:
-            raise ValueError(f"{word!r} after -- is no flag of main.py")
+            raise UserError(f"{word!r} after -- is no flag of main.py")
     for name in ("run_dir", "resume", "env_name", "seed", "eval_only"):
         if name in flags:
-            raise ValueError(f"{flag_words({name: True})[0]} cannot be given after --")
+            raise UserError(f"{flag_words({name: True})[0]} cannot be given after --")
     if flags and runs.resolve() == RUNS:
-        raise ValueError("flags after -- make other runs: give them a directory with --runs")
+        raise UserError("flags after -- make other runs: give them a directory with --runs")
     return flags
 
 
@@ -169,7 +170,7 @@ def check_machine(scale: str, pictures: bool, folders: list[Path]) -> None:
         import torch  # takes seconds, which a dry run need not wait for
 
         if not torch.cuda.is_available():
-            raise ValueError("--scale paper needs a CUDA device; --dry-run prints its commands")
+            raise UserError("--scale paper needs a CUDA device; --dry-run prints its commands")
     if pictures:
         import_figure()
     for folder in folders:

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.plugins import UserError
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
 from reports.run_files import Run, read_runs
@@ -37,7 +38,7 @@ def choose_runs(planned: list[PlannedRun], only: list[str], of: str) -> list[Pla
     if chosen := fitting(planned, only):
         return chosen
     names = ", ".join(dict.fromkeys(run.row.name for run in planned))
-    raise ValueError(f"--only {' '.join(only)}: nothing of {of} is called so; its runs: {names}")
+    raise UserError(f"--only {' '.join(only)}: nothing of {of} is called so; its runs: {names}")
 
 
 def fitting(planned: list[PlannedRun], only: list[str]) -> list[PlannedRun]:
@@ -63,11 +64,11 @@ def command_of(run: PlannedRun) -> list[str]:
         return ["main.py", *flag_words(run.flags | {"run_dir": path})]
     there = read_run(run.path)
     if there is None:
-        raise ValueError(f"{path} is not the directory of a run: move it, or name another --runs")
+        raise UserError(f"{path} is not the directory of a run: move it, or name another --runs")
     known = there.settings | {"seed": there.seed}
     for name, value in run.flags.items():
         if name in known and not same_value(known[name], value):
-            raise ValueError(f"{path} was made with {name} {known[name]}, not {value}: move it, or "
+            raise UserError(f"{path} was made with {name} {known[name]}, not {value}: move it, or "
                              "name another --runs")  # fmt: skip
     return [] if final_evaluation(there) else ["main.py", "--resume", path]
 

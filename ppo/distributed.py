@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from common.errors import RunError
+from common.plugins import UserError
 from common.ranks import ALONE, Ranks
 from ppo.optimizer import Stepper
 
@@ -77,7 +78,7 @@ def make_ranks(args) -> Ranks:
         try:
             import_deepspeed()
         except ImportError as error:
-            raise ValueError(f"--zero-stage {args.zero_stage} needs deepspeed ({error})") from error
+            raise UserError(f"--zero-stage {args.zero_stage} needs deepspeed ({error})") from error
     alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 and not args.zero_stage
     ranks = ALONE if alone else LaunchedRanks()
     check_shares(args.n_env, args.minibatch, ranks, 0 if args.eval_only else args.group_size)
@@ -87,12 +88,12 @@ def make_ranks(args) -> Ranks:
 def check_shares(n_env: int, minibatch: int, ranks: Ranks, group_size: int = 0) -> None:
     """Raise a ValueError if the ranks cannot share these environments and minibatches evenly."""
     if n_env % ranks.size:
-        raise ValueError(f"--n-env {n_env} does not divide among {ranks.size} ranks")
+        raise UserError(f"--n-env {n_env} does not divide among {ranks.size} ranks")
     if n_env // ranks.size % max(1, group_size):
         share = f"the {n_env // ranks.size} environments of each of {ranks.size} ranks"
-        raise ValueError(f"--group-size {group_size} does not divide {share}")
+        raise UserError(f"--group-size {group_size} does not divide {share}")
     if minibatch < ranks.size:
-        raise ValueError(f"--minibatch {minibatch} is less than a turn for each rank")
+        raise UserError(f"--minibatch {minibatch} is less than a turn for each rank")
 
 
 def import_deepspeed():
@@ -183,6 +184,6 @@ class ZeroStepper(Stepper):
         if state != self.state_dict():
             stage = state.get("zero_stage", 0)
             ranks = f"{state['ranks']} ranks, " if stage else ""
-            raise ValueError(f"it is of {ranks}--zero-stage {stage}, this run is not")
+            raise UserError(f"it is of {ranks}--zero-stage {stage}, this run is not")
         self.engine.load_checkpoint(folder, tag="zero", load_module_strict=False)
         self._name_groups()  # the checkpoint has brought its own

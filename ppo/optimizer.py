@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from common.plugins import UserError
 from common.ranks import Ranks
 
 
@@ -63,13 +64,13 @@ class Stepper:
     def load_state_dict(self, state: dict, folder: Path) -> None:
         """folder: the checkpoint's. ValueError: the state does not fit this model or these ranks"""
         if "ranks" in state:
-            raise ValueError("it is of {ranks} ranks, --zero-stage {zero_stage}".format(**state))
+            raise UserError("it is of {ranks} ranks, --zero-stage {zero_stage}".format(**state))
         missing, unknown = self.actor_critic.load_state_dict(state["actor_critic"], strict=False)
         trained = self.state_dict()["actor_critic"]
         # Frozen parameters are missing on purpose: they come from --model.
         wrong = unknown + [name for name in missing if name in trained]
         if wrong:
-            raise ValueError(f"its parameters are others: {', '.join(wrong)}")
+            raise UserError(f"its parameters are others: {', '.join(wrong)}")
         self.optimizer.load_state_dict(state["optimizer"])
 
 

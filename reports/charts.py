@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from common.plugins import UserError
 from reports.run_files import Group, Run
 
 # Colour-blind readers can tell these apart: Okabe and Ito's colours for groups, Tol's for times.
@@ -89,7 +90,7 @@ def import_figure() -> tuple:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ValueError("matplotlib is missing: pip install matplotlib") from error
+        raise UserError("matplotlib is missing: pip install matplotlib") from error
     return Figure, rc_context
 
 

@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+from common.plugins import UserError
 from reports.charts import draw_charts, svg_of
 from reports.finals import differences, each_run, final_numbers, named
 from reports.program import Program
@@ -36,7 +37,7 @@ def write_curves(paths: list[Path], out: Path) -> Path:
     for note in notes:
         print(note)
     if not groups:
-        raise ValueError("none of these is the directory of a run")
+        raise UserError("none of these is the directory of a run")
     out.mkdir(parents=True, exist_ok=True)
     for name, png in draw_charts(groups).items():
         (out / f"{name}.png").write_bytes(png)

@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+from common.plugins import UserError
 from reports.run_files import read_jsonl
 
 TRAINED, EVALUATED = "trajectories.jsonl", "eval_trajectories.jsonl"
@@ -63,7 +64,7 @@ def read_log(run: Path, evaluation: bool = False) -> list[dict]:
             how = "evaluated with --eval-only"
         elif (run / EVALUATED).is_file():
             how += "; --evaluation shows what --eval-only played"
-        raise ValueError(f"{run} {what}; RUN is the --run-dir of a run that was {how}")
+        raise UserError(f"{run} {what}; RUN is the --run-dir of a run that was {how}")
     records, torn = [], []
     for number, turn in enumerate(read_jsonl(path), start=1):
         whole = turn is not None and NEEDED <= turn.keys()
@@ -74,7 +75,7 @@ def read_log(run: Path, evaluation: bool = False) -> list[dict]:
         print(f"{path}: {lines} not whole, left out", file=sys.stderr)
     if not records:
         why = "holds no turn of this version's kind" if torn else "is empty (--log-envs 0?)"
-        raise ValueError(f"{path} {why}")
+        raise UserError(f"{path} {why}")
     return records
 
 

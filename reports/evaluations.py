@@ -11,6 +11,7 @@ import math
 import sys
 from pathlib import Path
 
+from common.plugins import UserError
 from reports.program import Program
 from reports.run_files import Run, read_runs
 
@@ -41,7 +42,7 @@ def print_evaluations(args) -> None:
     # a run that was only evaluated has no other files, so their absence is not worth a note
     notes = [note for note in notes if "args.json" in note or "eval.jsonl" in note]
     if not any(run.evals for run in runs):
-        raise ValueError(f"no evaluation: {'; '.join(notes) or 'eval.jsonl is empty'}")
+        raise UserError(f"no evaluation: {'; '.join(notes) or 'eval.jsonl is empty'}")
     for note in notes:
         print(f"reports.evaluations: {note}", file=sys.stderr)
     print(eval_table(runs))

@@ -18,6 +18,7 @@ from os.path import commonprefix
 from pathlib import Path
 
 from common.cli import command
+from common.plugins import UserError
 from reports import dialogue
 from reports.dialogue import FAILED, LoggedEpisode, escape_hidden
 from reports.evaluations import markdown_table
@@ -43,12 +44,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def print_failures(args: argparse.Namespace) -> None:
     if args.most < 1:
-        raise ValueError(f"--most must be at least 1, got {args.most}")
+        raise UserError(f"--most must be at least 1, got {args.most}")
     logged = dialogue.episodes_of(dialogue.read_log(args.run, args.evaluation))
     logged = dialogue.filter_episodes(logged, updates=args.updates)
     ended = [episode for episode in logged if episode.outcome != "unfinished"]
     if not ended:
-        raise ValueError(f"no logged episode of {args.run} has ended (--log-envs logs more)")
+        raise UserError(f"no logged episode of {args.run} has ended (--log-envs logs more)")
     groups = group_failures(ended)
     count = sum(map(len, groups.values()))
     print(f"{count} of {len(ended)} logged episodes failed.")

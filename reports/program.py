@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from common.cli import Parser
+from common.plugins import UserError
 
 
 class Program(Parser):
@@ -16,7 +17,7 @@ class Program(Parser):
         self.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="directory of a run")
 
     def error(self, message: str):
-        raise ValueError(self.with_hint(message))
+        raise UserError(self.with_hint(message))
 
     def run(self, work: Callable[[argparse.Namespace], int | None], argv: list[str] | None) -> int:
         """Parse the arguments and call `work` with them. Returns its exit code, 0 if it has none.

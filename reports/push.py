@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from common.plugins import UserError
 from reports.program import Program
 
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
@@ -29,7 +30,7 @@ def push(args: argparse.Namespace) -> None:
     """ValueError: there is no model to push, or the hub does not take it"""
     folder = args.run / "model"
     if not (folder / "config.json").is_file():
-        raise ValueError(f"{args.run} is not the directory of a run that has saved a model")
+        raise UserError(f"{args.run} is not the directory of a run that has saved a model")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "0" if sys.stderr.isatty() else "1")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import LocalTokenNotFoundError
@@ -41,12 +42,12 @@ def push(args: argparse.Namespace) -> None:
             repo_id=args.repo, folder_path=folder, commit_message=message(folder)
         )
     except LocalTokenNotFoundError as error:
-        raise ValueError(f"nobody is logged in to the hub: {LOGIN}") from error
+        raise UserError(f"nobody is logged in to the hub: {LOGIN}") from error
     except Exception as error:  # the client raises what several libraries define
         status = getattr(getattr(error, "response", None), "status_code", None)
         reason = " ".join(str(error).split())[:300]
         hint = f"; {LOGIN}" if status in (401, 403) else ""
-        raise ValueError(f"cannot push to {args.repo}: {reason}{hint}") from error
+        raise UserError(f"cannot push to {args.repo}: {reason}{hint}") from error
     print(f"{folder} is at {done.commit_url}")
 
 

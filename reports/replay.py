@@ -11,6 +11,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
+from common.plugins import UserError
 from envs import make_env
 from reports.dialogue import LoggedEpisode, escape_hidden
 
@@ -54,7 +55,7 @@ def env_of_run(run: Path):
         options["on_invalid"] = args.get("on_invalid", "default")
         return make_env(args["env_name"], **options, data=args.get("data"))
     except (OSError, KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"{run / 'args.json'} does not say what was played: {error!r}") from error
+        raise UserError(f"{run / 'args.json'} does not say what was played: {error!r}") from error
 
 
 def first_picture(name: str, seed: int = 7) -> Image.Image:
@@ -69,7 +70,7 @@ def first_picture(name: str, seed: int = 7) -> Image.Image:
 def replay(env, episode: LoggedEpisode) -> list[Image.Image]:
     """Pictures before each turn and after the last. ValueError: the episode cannot be replayed."""
     if episode.missing:
-        raise ValueError(f"{episode.name}: {episode.missing} of its turns are not in the log")
+        raise UserError(f"{episode.name}: {episode.missing} of its turns are not in the log")
     env.reset(seed=episode.seed)
     images = [_picture(env, episode.name)]
     for turn in episode.turns:
@@ -78,7 +79,7 @@ def replay(env, episode: LoggedEpisode) -> list[Image.Image]:
             break
         _, reward, _, _, info = env.step(turn["response"])
         if (info["action"], reward) != (turn["action"], turn["reward"]):
-            raise ValueError(f"{episode.name}: turn {turn['step']}, played again, led elsewhere")
+            raise UserError(f"{episode.name}: turn {turn['step']}, played again, led elsewhere")
         images.append(_picture(env, episode.name))
     return images
 
@@ -89,7 +90,7 @@ def _picture(env, name: str) -> Image.Image:
     except NotImplementedError:
         frame = None
     if frame is None:
-        raise ValueError(f"{name}: its environment draws none")
+        raise UserError(f"{name}: its environment draws none")
     return Image.fromarray(frame)
 
 

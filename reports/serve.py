@@ -17,6 +17,7 @@ from queue import Empty
 
 from common.chat import Chat
 from common.cli import Parser
+from common.plugins import UserError
 from envs.agents.completions import completion, heard
 from envs.agents.endpoint import Call, Endpoint, Session
 from envs.agents.requests import Refused
@@ -57,10 +58,10 @@ def args_of(run: Path, initial: bool, engine: str | None) -> Namespace:
         about = json.loads((run / "args.json").read_text(encoding="utf-8"))
         known, begun = dict(about["args"]), model_begun(about)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{run}: no run there (its args.json cannot be read)") from error
+        raise UserError(f"{run}: no run there (its args.json cannot be read)") from error
     model = begun if initial else str(run / "model")
     if not (initial or Path(model).is_dir()):
-        raise ValueError(f"{run} has not saved a model yet; --initial serves what it began with")
+        raise UserError(f"{run} has not saved a model yet; --initial serves what it began with")
     # LoRA's adapters are merged in what a run saves, and nobody asks the critic.
     alone = dict(model=model, lora_rank=0, critic_layers=0, eval_only=True, zero_stage=0)
     return Namespace(**known | alone | ({"engine": engine} if engine else {}))
@@ -71,7 +72,7 @@ def open_endpoint(port: int, session: Session) -> Endpoint:
     try:
         return Endpoint(port, session_of=lambda secret: session)
     except (OSError, OverflowError) as error:
-        raise ValueError(f"--port {port} cannot be opened: {error}") from error
+        raise UserError(f"--port {port} cannot be opened: {error}") from error
 
 
 def make_policy(args: Namespace) -> tuple[Engine, Renderer]:

@@ -17,6 +17,7 @@ import os
 import sys
 from pathlib import Path
 
+from common.plugins import UserError
 from reports import dialogue
 from reports.dialogue import SCORES, LoggedEpisode, escape_hidden
 from reports.exchange import Message, exchange, parts_of
@@ -58,7 +59,7 @@ def view(args: argparse.Namespace) -> None:
             numbers.setdefault(episode.env, []).append(episode.number)
         spans = [f"environment {n}: episodes {k[0]} to {k[-1]}" for n, k in numbers.items()]
         there = "; ".join(spans)
-        raise ValueError(f"no episode of {args.run} is like that; it holds {there} (--log-envs)")
+        raise UserError(f"no episode of {args.run} is like that; it holds {there} (--log-envs)")
     if args.gif:
         write_gif(args, episodes)
     elif args.env is not None and not (args.out or args.frames):
@@ -85,7 +86,7 @@ def write_gif(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
     from reports.replay import save_gif
 
     if len(episodes) > 1:
-        raise ValueError("--gif is of one episode: name it with --env and --episode")
+        raise UserError("--gif is of one episode: name it with --env and --episode")
     [episode] = episodes
     name = f"{'eval-' * args.evaluation}env-{episode.env}-episode-{episode.number}.gif"
     out = args.out or args.run / name

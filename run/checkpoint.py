@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from common.errors import RunError
+from common.plugins import UserError
 from common.ranks import Ranks
 from run.card import ARGS, CARD, model_card
 from run.directory import logs, say_what_is_trusted
@@ -98,13 +99,13 @@ class Checkpoints:
                 folder = error
         folder = self.ranks.first(folder)
         if isinstance(folder, ValueError):
-            raise ValueError(str(folder))
+            raise UserError(str(folder))
         if folder is None:
             return None
         self.whole.add(folder)
         made, wanted = number_of(folder), self.args.num_updates
         if made > wanted and not self.args.eval_only:
-            raise ValueError(f"--num-updates {wanted}: {self.run} has made {made} already")
+            raise UserError(f"--num-updates {wanted}: {self.run} has made {made} already")
         return read(folder)
 
     def places(self, mine: range) -> list[dict] | None:
@@ -113,7 +114,7 @@ class Checkpoints:
             return None
         envs = self.state["envs"]
         if len(envs) != self.args.n_env:
-            raise ValueError(
+            raise UserError(
                 f"--n-env {self.args.n_env}: the resumed run has {len(envs)} environments"
             )
         return [envs[i] for i in mine]
@@ -223,7 +224,7 @@ def restore(run: Path, state: dict, parts: dict) -> int:
             part.load_state_dict(state[name])
         except (RuntimeError, ValueError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise ValueError(
+            raise UserError(
                 f"--resume {run}: its checkpoint is of another model or version ({name}: {reason})"
             ) from error
     torch.set_rng_state(state["random"])

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from common.errors import RunError
+from common.plugins import UserError
 from common.ranks import Ranks
 from run.files import NO_ROOM, cannot_write, write_text
 from run.lock import LOCK, is_unused, locked
@@ -102,8 +103,8 @@ def remove_empty(folders: list[Path]) -> None:
             return
 
 
-def not_empty(run: Path) -> ValueError:
-    return ValueError(
+def not_empty(run: Path) -> UserError:
+    return UserError(
         f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir"
     )
 
@@ -180,7 +181,7 @@ def cut_back(run: Path, sizes: dict[str, int], evaluations: bytes) -> None:
         if left < size:
             lost = "is shorter than it was at the checkpoint" if path.exists() else "is gone"
             fill = f"yes '' | head -c {size - left} >> {shlex.quote(str(path))}"
-            raise ValueError(
+            raise UserError(
                 f"--resume {run}: {path} {lost}; put it back, or fill it with empty lines: {fill}"
             )
     for path in logs(run):

@@ -9,6 +9,8 @@ import json
 import os
 from pathlib import Path
 
+from common.plugins import UserError
+
 
 def folder(text: str) -> Path:
     """The type of --run-dir and --resume: a directory, or a path where nothing is yet."""
@@ -25,11 +27,11 @@ def resumed_run(known: argparse.Namespace) -> Path | None:
     """Return the directory of the run that goes on, if one does."""
     auto = known.resume == Path("auto")
     if known.override and not known.resume:
-        raise ValueError("--override is about a run that goes on: it goes with --resume")
+        raise UserError("--override is about a run that goes on: it goes with --resume")
     if known.resume and known.run_dir and not auto:
-        raise ValueError("--resume goes on in its own directory; leave --run-dir out")
+        raise UserError("--resume goes on in its own directory; leave --run-dir out")
     if auto and not known.run_dir:
-        raise ValueError("--resume auto needs --run-dir, the directory to start or go on in")
+        raise UserError("--resume auto needs --run-dir, the directory to start or go on in")
     begun = auto and (known.run_dir / "args.json").exists()
     return (known.run_dir if begun else None) if auto else known.resume
 
@@ -37,12 +39,12 @@ def resumed_run(known: argparse.Namespace) -> Path | None:
 def saved_args(run: Path) -> dict:
     path = run / "args.json"
     if not path.is_file():
-        raise ValueError(f"--resume {run}: no run there (args.json is missing)")
+        raise UserError(f"--resume {run}: no run there (args.json is missing)")
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         saved = about["args"] | {"model": model_begun(about)}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--resume {run}: its args.json does not describe a run") from error
+        raise UserError(f"--resume {run}: its args.json does not describe a run") from error
     return saved | {"run_dir": run, "resume": None, "override": False}
 
 
@@ -75,9 +77,9 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
     words = [f"--{n.replace('_', '-')} {short(given[n])} (was {short(saved[n])})" for n in changed]
     words = ", ".join(words)
     if set(changed) & set(FIXED):
-        raise ValueError(f"--resume {args.resume} with {words}: start a new run for that")
+        raise UserError(f"--resume {args.resume} with {words}: start a new run for that")
     if changed and not (args.override or args.eval_only):
-        raise ValueError(f"--resume {args.resume} with {words}; add --override")
+        raise UserError(f"--resume {args.resume} with {words}; add --override")
 
 
 def model_path(text: str) -> str:

@@ -3,11 +3,10 @@
 import os
 import signal
 import sys
-import traceback
 
 from common.cli import command
 from common.errors import OtherRankFailed, RunError
-from common.plugins import is_ours, place_of
+from common.plugins import UserError, place_of
 from run.process import output_is_lost
 
 
@@ -33,18 +32,12 @@ def exit_code(error: BaseException) -> int:
 
 
 def is_check(error: BaseException) -> bool:
-    """Return whether a check of this project or a user's own code raised it: one line tells it."""
-    return is_check_of_ours(error) or place_of(error) != ""
-
-
-def is_check_of_ours(error: BaseException) -> bool:
-    """Return whether a `raise` statement of this project made the error."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return is_ours(frame.filename) and frame.line.startswith("raise ")
+    """Return whether one line tells the error: a check of ours or a user's own code raised it."""
+    return isinstance(error, UserError | RunError) or place_of(error) != ""
 
 
 def one_line(error: BaseException) -> str:
     """Return the first line of a check, or what a user's own code raised and where."""
-    if is_check_of_ours(error):
+    if isinstance(error, UserError | RunError):
         return (str(error).splitlines() or [type(error).__name__])[0]
     return f"{place_of(error)}{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from common.errors import RunError
+from common.plugins import UserError
 from common.ranks import ALONE, Ranks
 
 NO_SUCH_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
@@ -161,5 +162,5 @@ def cannot_write(path: Path, error: OSError) -> ValueError | RunError:
     or a missing permission is not."""
     line = f"cannot write to {path}: {error.strerror}"
     if error.errno in NO_SUCH_PLACE:
-        return ValueError(line)
+        return UserError(line)
     return RunError(f"{line}; what was saved before is whole")

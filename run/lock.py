@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+from common.plugins import UserError
 from run.files import cannot_write
 
 LOCK = "lock"  # a file in the run directory; it names the process that holds it
@@ -58,7 +59,7 @@ def take(descriptor: int, run: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         owner = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
-        raise ValueError(f"{run} is in use by {owner or 'another process'}") from error
+        raise UserError(f"{run} is in use by {owner or 'another process'}") from error
     except OSError as error:
         print(f"{run / LOCK}: {error.strerror}; nothing keeps a second process out of this run")
 

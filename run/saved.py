@@ -7,6 +7,7 @@ from pickle import UnpicklingError
 
 import torch
 
+from common.plugins import UserError
 from run.files import discard, free_name, sha256
 
 NAMES = "update-??????"  # folders in checkpoints/
@@ -34,10 +35,10 @@ def newest(run: Path) -> Path | None:
         else:
             return path
     if checkpoints(run):
-        raise ValueError(f"--resume {run}: none of its checkpoints is whole")
+        raise UserError(f"--resume {run}: none of its checkpoints is whole")
     metrics = run / "metrics.jsonl"
     if (run / "model").exists() or metrics.exists() and metrics.stat().st_size:
-        raise ValueError(
+        raise UserError(
             f"--resume {run}: it has been trained, but nothing is in {run / 'checkpoints'}; "
             "put its checkpoints back, or start a new run"
         )
@@ -49,7 +50,7 @@ def read(folder: Path) -> dict:
     try:
         state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
     except UnpicklingError as error:
-        raise ValueError(
+        raise UserError(
             f"{folder / 'state.pt'} holds more than weights and settings; it is not loaded"
         ) from error
     return state | {"agent": state["agent"] | {"folder": folder}}

@@ -6,6 +6,8 @@ setting: WANDB_MODE, `wandb login` and `wandb offline` are obeyed.
 
 from pathlib import Path
 
+from common.plugins import UserError
+
 ID = "wandb-id.txt"  # of the run there: a resumed run goes on in it
 
 
@@ -24,7 +26,7 @@ class Tracker:
             )  # fmt: skip
         except wandb.Error as error:
             reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"--track wandb: {reason} (WANDB_MODE=offline needs none)") from error
+            raise UserError(f"--track wandb: {reason} (WANDB_MODE=offline needs none)") from error
         (run / ID).write_text(f"{self.run.id}\n", encoding="utf-8")
         self.run.define_metric("update")
         self.run.define_metric("*", step_metric="update")

@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
+from common.plugins import UserError
 from envs import LIBRARIES, library
 from envs.foreign import THINK_SAY, TIME_LIMIT, ForeignEnv, set_random
 
@@ -40,12 +41,12 @@ def make_adapted(
     try:
         env = _adapter(name)(name.partition(":")[2])
     except ModuleNotFoundError as error:
-        raise ValueError(f"{name} needs the package {error.name}, please install it") from error
+        raise UserError(f"{name} needs the package {error.name}, please install it") from error
     except Refused as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise UserError(f"{name}: {error}") from error
     except Exception as error:  # a library's constructor may raise anything
         reason = shorten(f"{type(error).__name__}: {error}", 300)
-        raise ValueError(f"environment {name!r} cannot be made: {reason}") from error
+        raise UserError(f"environment {name!r} cannot be made: {reason}") from error
     finally:
         set_random(outside)
     steps = max_episode_steps or getattr(env, "time_limit", TIME_LIMIT)
@@ -84,4 +85,4 @@ def _check_installed(name: str) -> None:
         metadata.version(package)  # an import might find a module of the user's by that name
     except metadata.PackageNotFoundError as error:
         install = f"pip install {wanted}, see docs/ecosystems.md{MINE}"
-        raise ValueError(f"{name} needs the package {package}: {install}") from error
+        raise UserError(f"{name} needs the package {package}: {install}") from error

@@ -8,6 +8,8 @@ import functools
 
 import numpy as np
 
+from common.plugins import UserError
+
 MAX_STEPS = 100
 NOUNS = ("baba", "wall", "ball", "key", "door")
 PROPERTIES = ("you", "stop", "win", "lose", "push")
@@ -29,7 +31,7 @@ class Thing:
 
     def __init__(self, token: str):
         if token not in TOKENS:
-            raise ValueError(f"unknown token {token!r}; choices: {', '.join(sorted(TOKENS))}")
+            raise UserError(f"unknown token {token!r}; choices: {', '.join(sorted(TOKENS))}")
         kind, _, name = token.partition(":")
         self.token = token
         self.noun = name.split(":")[0] if kind == "obj" else ""

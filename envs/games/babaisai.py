@@ -7,6 +7,7 @@ any more, the episode fails instead of going on in a new level.
 
 import numpy as np
 
+from common.plugins import UserError
 from envs.actions import combine
 from envs.games.baba_game import MAX_STEPS, Level, draw
 from envs.games.baba_levels import PLANS, generate
@@ -67,7 +68,7 @@ class BabaIsAI(TextEnv):
 
     def __init__(self, task: str, format_penalty: float = 0.1, max_episode_steps: int = MAX_STEPS):
         if task not in self.tasks:
-            raise ValueError(f"unknown BabaIsAI task {task!r}; choices: {', '.join(self.tasks)}")
+            raise UserError(f"unknown BabaIsAI task {task!r}; choices: {', '.join(self.tasks)}")
         super().__init__(max_episode_steps, format_penalty)
         self.task = task
 

@@ -12,6 +12,8 @@ import re
 
 import numpy as np
 
+from common.plugins import UserError
+
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # silences pygame, which minigrid imports
 
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, STATE_TO_IDX
@@ -108,7 +110,7 @@ class BabyAI(TextEnv):
         self, task: str, format_penalty: float = 0.1, max_episode_steps: int | None = None
     ):
         if task not in self.tasks:
-            raise ValueError(f"unknown BabyAI task {task!r}; choices: {', '.join(self.tasks)}")
+            raise UserError(f"unknown BabyAI task {task!r}; choices: {', '.join(self.tasks)}")
         super().__init__(max_episode_steps or self.tasks[task], format_penalty)
         self.level = TaskLevel(task, self.max_episode_steps)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
+from common.plugins import UserError
 from envs import AGENT, make_env
 from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
@@ -234,7 +235,7 @@ class VecEnv:
         line = self._log(i, place.seed, number, fault)
         untried = number == 0 and not (self.rate.begun or self.proven)
         if (fault.broken and not self.played) or (fault.unmade and untried):
-            raise ValueError(fault.error)  # nothing can work as the user's code is
+            raise UserError(fault.error)  # nothing can work as the user's code is
         if not place.in_turn and (number or fault.error == CHANGED):  # `resume` replayed in vain
             return self._next_episode(i, EnvError(line))
         if untried:  # nothing has worked yet: probably a user's mistake

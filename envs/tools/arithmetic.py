@@ -11,6 +11,8 @@ import re
 from decimal import Context
 from fractions import Fraction
 
+from common.plugins import UserError
+
 LENGTH = 300  # characters of an expression
 BITS = 2048  # of a number's numerator and denominator
 STRANGE = re.compile(r"(?:(?<![0-9.])[eE]|[^0-9.eE()+*/\s-])[^0-9.()+*/\s-]*")
@@ -32,13 +34,13 @@ def evaluate(expression: str) -> str:
     integer. ValueError: there is none; the line is for the model"""
     text = GROUPS.sub("", expression.translate(SIGNS)).strip()
     if len(text) > LENGTH:
-        raise ValueError(f"the expression is longer than {LENGTH} characters")
+        raise UserError(f"the expression is longer than {LENGTH} characters")
     if strange := STRANGE.search(text):
-        raise ValueError(f"{strange[0]!r} is not arithmetic; {ALLOWED}")
+        raise UserError(f"{strange[0]!r} is not arithmetic; {ALLOWED}")
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise ValueError(f"this is no arithmetic expression; {ALLOWED}") from error
+        raise UserError(f"this is no arithmetic expression; {ALLOWED}") from error
     return write(_value(tree.body))
 
 
@@ -60,17 +62,17 @@ def _value(node: ast.AST) -> Fraction:
     if kind is ast.BinOp and type(node.op) in BINARY:
         left, right = _value(node.left), _value(node.right)
         return _bounded(lambda: Fraction(BINARY[type(node.op)](left, right)))
-    raise ValueError(f"this is no arithmetic expression; {ALLOWED}")
+    raise UserError(f"this is no arithmetic expression; {ALLOWED}")
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:  # a root, which is not exact
         if base < 0:
-            raise ValueError("a negative number has no such root")
+            raise UserError("a negative number has no such root")
         return _bounded(lambda: Fraction(float(base) ** float(exponent)))
     # an upper bound of the result's size, known before it is computed
     if _bits(base) * abs(exponent) > BITS and abs(base) != 1:
-        raise ValueError("the number is too large")
+        raise UserError("the number is too large")
     return _bounded(lambda: base ** int(exponent))
 
 
@@ -78,11 +80,11 @@ def _bounded(compute) -> Fraction:
     try:
         number = compute()
     except ZeroDivisionError as error:
-        raise ValueError("division by zero") from error
+        raise UserError("division by zero") from error
     except (ValueError, OverflowError) as error:  # inf, or a float beyond its range
-        raise ValueError("the number is too large") from error
+        raise UserError("the number is too large") from error
     if _bits(number) > BITS:
-        raise ValueError("the number is too large")
+        raise UserError("the number is too large")
     return number
 
 

@@ -9,6 +9,7 @@ A turn is one call, whose result the next call needs, or the answer, as in "ANSW
 
 import re
 
+from common.plugins import UserError
 from envs.tools.tool_env import ToolEnv
 
 RANGE = range(100)  # of every number, so that a number can be one token of a small vocabulary
@@ -54,7 +55,7 @@ class Calculator(ToolEnv):
         """
         result = compute(a, operation, b)
         if result not in RANGE:
-            raise ValueError("the result is not a number from 0 to 99")
+            raise UserError("the result is not a number from 0 to 99")
         return {"result": result}
 
 

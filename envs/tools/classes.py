@@ -11,7 +11,7 @@ from textwrap import shorten
 
 import gymnasium
 
-from common.plugins import defined_at, find_module, place_of
+from common.plugins import UserError, defined_at, find_module, place_of
 from envs.contract import BrokenContract, check_reward
 from envs.dialogue.dialogue_env import Dialogue
 from envs.tools.schemas import VARIADIC
@@ -30,13 +30,13 @@ def make_tools(name: str) -> gymnasium.Env:
     if not inspect.isclass(made_by):
         there = [key for key, x in vars(module).items() if inspect.isclass(x) and _serves(x)]
         choices = f"choices: {', '.join(there)}" if there else FORM
-        raise ValueError(f"module {module.__name__!r} has no class {attribute!r}; {choices}")
+        raise UserError(f"module {module.__name__!r} has no class {attribute!r}; {choices}")
     try:
         thing = made_by()
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         reason = shorten(f"{type(error).__name__}: {error}", 300)
         line = f"{place_of(error)}environment {name!r} cannot be made: {reason}"
-        raise ValueError(line) from error
+        raise UserError(line) from error
     return thing if getattr(thing, "speaks_messages", False) else ClassOfTRL(thing)
 
 

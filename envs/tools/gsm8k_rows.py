@@ -12,6 +12,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
+from common.plugins import UserError
+
 HELD_OUT = 10  # of so many rows one is played by the evaluation panel alone
 DIGITS = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+"
 # A minus after a digit or a bracket is a subtraction, and one before a blank begins a list.
@@ -35,7 +37,7 @@ def source(data: str | None) -> Callable[[int], Row]:
     try:
         import reasoning_gym
     except ModuleNotFoundError as error:
-        raise ValueError(
+        raise UserError(
             "gsm8k without --data needs the package reasoning-gym, which makes its rows: "
             f"pip install -e .[reasoning-gym] ({error.name} is missing)"
         ) from error
@@ -70,15 +72,15 @@ def _split(data: str) -> tuple[list[Row], list[Row]]:
     """Return the rows of a file that train, and those of the panel."""
     path = Path(data)
     if not path.is_file():
-        raise ValueError(f"--data {path}: there is no such file")
+        raise UserError(f"--data {path}: there is no such file")
     try:
         named = _of_parquet(path) if path.suffix == ".parquet" else _of_jsonl(path)
     except OSError as error:
-        raise ValueError(f"--data {path}: {error.strerror or error}") from error
+        raise UserError(f"--data {path}: {error.strerror or error}") from error
     rows = [_row(value, f"--data {path}, {place}") for place, value in named]
     if len(rows) < 2:
         how_many = "one row" if rows else "no row"
-        raise ValueError(f"--data {path} holds {how_many}; one trains and one is for evaluations")
+        raise UserError(f"--data {path} holds {how_many}; one trains and one is for evaluations")
     return [row for k, row in enumerate(rows) if k % HELD_OUT], rows[::HELD_OUT]
 
 
@@ -86,14 +88,14 @@ def _of_jsonl(path: Path) -> list[tuple[str, object]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"--data {path} is not a text in UTF-8") from error
+        raise UserError(f"--data {path} is not a text in UTF-8") from error
     named = []
     for number, line in enumerate(lines, start=1):
         try:
             if line.strip():
                 named.append((f"line {number}", json.loads(line)))
         except ValueError as error:
-            raise ValueError(f"--data {path}, line {number}: this is not JSON") from error
+            raise UserError(f"--data {path}, line {number}: this is not JSON") from error
     return named
 
 
@@ -101,11 +103,11 @@ def _of_parquet(path: Path) -> list[tuple[str, object]]:
     try:
         from pyarrow.parquet import read_table
     except ModuleNotFoundError as error:
-        raise ValueError(f"--data {path} needs the package pyarrow, please install it") from error
+        raise UserError(f"--data {path} needs the package pyarrow, please install it") from error
     try:
         rows = read_table(path).to_pylist()
     except ValueError as error:  # ArrowInvalid
-        raise ValueError(f"--data {path} is not a parquet file") from error
+        raise UserError(f"--data {path} is not a parquet file") from error
     return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
@@ -115,9 +117,9 @@ def _row(value, place: str) -> Row:
         value.get(name) if isinstance(value, dict) else None for name in ("question", "answer")
     ]
     if not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ValueError(f'{place}: a row needs a "question" and an "answer", which are texts')
+        raise UserError(f'{place}: a row needs a "question" and an "answer", which are texts')
     question, answer = texts
     number = number_of(answer) if "####" in answer else None
     if number is None:
-        raise ValueError(f'{place}: the answer must end in "#### N", where N is a number')
+        raise UserError(f'{place}: the answer must end in "#### N", where N is a number')
     return question.strip(), number

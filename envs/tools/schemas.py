@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from textwrap import shorten
 
-from common.plugins import defined_at
+from common.plugins import UserError, defined_at
 from envs.contract import BrokenContract
 
 ONE_AT_A_TIME = threading.Lock()
@@ -33,7 +33,7 @@ def describe(function: Callable) -> dict:
     try:
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in VARIADIC or parameter.kind is parameter.POSITIONAL_ONLY:
-                raise ValueError(f"argument {parameter} cannot be given by name")
+                raise UserError(f"argument {parameter} cannot be given by name")
         return _schema(function)
     except Exception as error:  # also what evaluating a type hint raises
         name = getattr(function, "__name__", repr(function))

@@ -8,6 +8,7 @@ shop with nothing.
 
 from dataclasses import dataclass
 
+from common.plugins import UserError
 from envs.tools.tool_env import ToolEnv
 
 COLOURS = ("red", "green", "blue", "black")
@@ -102,9 +103,9 @@ class Shop(ToolEnv):
             item: the thing as it is listed
         """
         if item not in self.shelf:
-            raise ValueError(f"there is no {item}")
+            raise UserError(f"there is no {item}")
         if item in self.basket:
-            raise ValueError(f"the {item} is in the basket already")
+            raise UserError(f"the {item} is in the basket already")
         self.basket.append(item)
         return self._told()
 
@@ -116,7 +117,7 @@ class Shop(ToolEnv):
             item: the thing as it is listed
         """
         if item not in self.basket:
-            raise ValueError(f"the {item} is not in the basket")
+            raise UserError(f"the {item} is not in the basket")
         self.basket.remove(item)
         return self._told()
 
@@ -125,7 +126,7 @@ class Shop(ToolEnv):
         Pay for what is in the basket and leave the shop.
         """
         if self.over:  # by an earlier call of the same message
-            raise ValueError("you have left the shop")
+            raise UserError("you have left the shop")
         wrong, missing = self.faults()
         self.pay(-COST * len(wrong) if wrong or missing else 1.0)
         self.end()

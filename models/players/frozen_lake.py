@@ -8,6 +8,7 @@ package textarena is needed to play, and so to import this file.
 import re
 from collections import deque
 
+from common.plugins import UserError
 from envs import make_env
 from envs.text_env import begin
 
@@ -87,4 +88,4 @@ def safe_way(lake: dict[tuple[int, int], str], place: tuple[int, int]) -> str:
             if lake.get(next_cell, "hole") != "hole" and next_cell not in known:
                 known.add(next_cell)
                 ways.append((next_cell, first or way))
-    raise ValueError(f"no way leads from {place} to the goal")
+    raise UserError(f"no way leads from {place} to the goal")

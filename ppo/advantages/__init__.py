@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from common.plugins import check_call, defined_at, find
+from common.plugins import UserError, check_call, defined_at, find
 from ppo.advantages.batch import Batch
 
 ESTIMATORS = {  # --advantages
@@ -45,10 +45,10 @@ def checked(estimator: Callable, batch: Batch, name: str) -> tuple[Tensor, Tenso
     ]
     if got != [wanted] * (1 + critic):
         words = f"advantages, returns: 2 x {wanted}" if critic else f"advantages: {wanted}"
-        raise ValueError(f"{name} returned {', '.join(got)}, not {words}")
+        raise UserError(f"{name} returned {', '.join(got)}, not {words}")
     known = all(x.isfinite().all() for x in (batch.values, batch.rewards) if x is not None)
     if known and not all(x[batch.response_mask].isfinite().all() for x in given):
-        raise ValueError(f"{name} returned numbers that are not finite (nan or inf)")
+        raise UserError(f"{name} returned numbers that are not finite (nan or inf)")
     return given if critic else (*given, None)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from common.cli import life_sign
-from common.plugins import check_call, find
+from common.plugins import UserError, check_call, find
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Response:
         return action_token(self.pieces, self.text, action_at)
 
 
-class CannotRun(ValueError):
+class CannotRun(UserError):
     """This engine cannot run the model on this machine; another one may."""
 
 

@@ -23,6 +23,7 @@ import torch
 from transformers import AutoConfig
 
 from common.errors import RunError
+from common.plugins import UserError
 from ppo.engines.contract import CannotRun, Engine, Response
 from ppo.engines.lockstep import TransformersEngine
 
@@ -102,7 +103,7 @@ class VLLMEngine(Engine):
             try:
                 self.llm = LLM(**settings, skip_tokenizer_init=not untrained)
             except ValueError as error:  # the model is not supported, or memory is short
-                raise ValueError(f"vLLM does not start: {' '.join(str(error).split())}") from error
+                raise UserError(f"vLLM does not start: {' '.join(str(error).split())}") from error
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
         seed = int(np.random.SeedSequence(seed).generate_state(1)[0])

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from common.cli import life_sign
+from common.plugins import UserError
 from ppo.distributed import shard
 from ppo.model import decoder
 from ppo.model.decoder import decide, decode, embed, precision, token_logps
@@ -56,7 +57,7 @@ class ActorCritic(nn.Module):
             use_packing(lm)
         if not 0 <= critic_layers <= n_layers:
             problem = f"must be 0..{n_layers} for this model, got {critic_layers}"
-            raise ValueError(f"--critic-layers {problem}")
+            raise UserError(f"--critic-layers {problem}")
         # Without a critic the top layer is not the trunk's, so it can run at the responses alone.
         self.lm, self.n_trunk = lm, n_layers - (critic_layers if critic else 1)
         # The actor's last hidden state says little about returns: a plain head on it explains next
@@ -159,7 +160,7 @@ def make_models(args, device: str):
     tokens = args.prompt_limit + args.response_limit
     lm, tokenizer, ends = load_lm(args.model, device, tokens, args.template_kwargs)
     if args.packed == "on" and cuda and not kernel:
-        raise ValueError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
+        raise UserError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
     temperature = args.temperature or 1  # 0 is greedy evaluation, which asks for no log-probs
     packed = args.packed == "on" or (args.packed == "auto" and kernel)
     options = dict(value_grad_trunk=args.value_grad_trunk, recompute=args.gradient_checkpointing)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
+from common.plugins import UserError
 from ppo.model.packing import pack
 
 PARTS = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}  # of a plain layer
@@ -148,7 +149,7 @@ def check_decoder(lm) -> int:
     parts = all(hasattr(body, part) for part in ("embed_tokens", "layers", "rotary_emb", "norm"))
     # The comparison below sees no window that is longer than its eight tokens.
     if not (parts and hasattr(lm, "lm_head")) or getattr(lm.config, "sliding_window", None):
-        raise ValueError(f"cannot build a critic branch on {type(lm).__name__}: {known}")
+        raise UserError(f"cannot build a critic branch on {type(lm).__name__}: {known}")
     ids = torch.arange(8, device=lm.device).unsqueeze(0) % lm.config.vocab_size
     with torch.no_grad():
         hidden, layout, mask, _ = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool))
@@ -159,5 +160,5 @@ def check_decoder(lm) -> int:
         with lm.lm_head.register_forward_hook(lambda head, inputs, output: factor * output):
             theirs = lm(ids, use_cache=False).logits[0, :-1]
     if not (factor * logits - theirs).abs().max() <= 1:  # nor where one of them is nan
-        raise ValueError(f"{type(lm).__name__} does more than its layers and lm_head: {known}")
+        raise UserError(f"{type(lm).__name__} does more than its layers and lm_head: {known}")
     return len(body.layers)

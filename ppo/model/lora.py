@@ -14,6 +14,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from common.plugins import UserError
+
 NAME = "default"  # peft's name for the adapters
 
 
@@ -22,7 +24,7 @@ def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise ValueError(f"--lora-rank needs peft ({error})") from error
+        raise UserError(f"--lora-rank needs peft ({error})") from error
     target = dict(target_modules="all-linear", task_type="CAUSAL_LM")
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, **target), lm, NAME)
     # Matrices alone: norms and rotary tables must stay fp32, as `ppo.model.reference` says.

@@ -12,6 +12,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
+from common.plugins import UserError
+
 
 def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = None):
     """Return the model (fp32, without dropout), its tokenizer and the ids that end a response.
@@ -23,7 +25,7 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
     model = f"--model {path}"  # the beginning of each error
     here, hub = os.path.isdir(path), path.count("/") == 1 and not path.startswith((".", "/", "~"))
     if not here and (os.path.exists(path) or not hub):
-        raise ValueError(f"{model}: no such directory (give one, or a hub name as org/model)")
+        raise UserError(f"{model}: no such directory (give one, or a hub name as org/model)")
     disable_progress_bar()  # the run says itself what it does, and an error is one line
     set_verbosity_error()  # what matters in the library's report is checked below
     safe = dict(trust_remote_code=False)  # refuse a model that brings code, instead of asking
@@ -37,15 +39,15 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
     except Exception as error:  # broken files raise errors of any type in the libraries
         where = "" if here else " (no such directory here, and from the hub:)"
         reason = shorten(str(error) or repr(error), 300)
-        raise ValueError(f"{model}: cannot load it{where}: {reason}") from error
+        raise UserError(f"{model}: cannot load it{where}: {reason}") from error
     preset(tokenizer, template or {})
     problem = _misfit(lm, tokenizer, report, tokens) or _speechless(tokenizer)
     if problem:
-        raise ValueError(f"{model}: {problem}")
+        raise UserError(f"{model}: {problem}")
     ends = lm.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
     if not ends:
-        raise ValueError(f"{model}: its tokenizer has no end-of-turn token")
+        raise UserError(f"{model}: its tokenizer has no end-of-turn token")
     return lm.to(device).eval(), tokenizer, ends
 
 

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 
 import torch
 
+from common.plugins import UserError
 from ppo.model.decoder import choose_dtype
 from run.fit.estimate import MOMENTS, Setting, Shape, estimate, load_shape, loading, states, totals
 from run.fit.roofline import find_device, seconds
@@ -29,13 +30,13 @@ def dry_run(args) -> None:
     """Print what a run would need. ValueError, with advice: it does not fit"""
     shape, k = load_shape(args.model), args.critic_layers
     if k > shape.n_layers:
-        raise ValueError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
+        raise UserError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
     there = capacities(local_ranks())
     setting = setting_of(args, there[0])
     print(table(shape, setting, there))
     print(times(shape, setting))
     if not fits(needs(shape, setting), there):
-        raise ValueError(advice(shape, setting, there))
+        raise UserError(advice(shape, setting, there))
 
 
 def warn_if_too_large(args) -> None:

@@ -14,6 +14,7 @@ from textwrap import shorten
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from common.plugins import UserError
 from ppo.model.decoder import LOGITS_PER_CHUNK, is_plain
 
 MOMENTS = ("generate", "score", "backward", "step")
@@ -47,11 +48,11 @@ def load_shape(path: str) -> Shape:
             lm = AutoModelForCausalLM.from_config(config)
     except Exception as error:  # transformers raises errors of many types here
         reason = shorten(str(error) or repr(error), 300)
-        raise ValueError(f"--model {path}: cannot read its configuration: {reason}") from error
+        raise UserError(f"--model {path}: cannot read its configuration: {reason}") from error
     try:
         return Shape(lm)
     except AttributeError as error:
-        raise ValueError(f"--model {path}: no estimate for {type(lm).__name__}") from error
+        raise UserError(f"--model {path}: no estimate for {type(lm).__name__}") from error
 
 
 @dataclass(frozen=True)
