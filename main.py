@@ -51,7 +51,7 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
         ask(i)
     while not (rollouts.full or stop.signalled):
         for i, response in engine.step():  # the responses that are complete
-            if not response.prompt.untrained:  # else a program asked for what is no sample
+            if response.prompt.sampling.trained:  # else the call of an agent is not a sample
                 rollouts.act(i, response)
             envs.send(i, response.text, response.truncated)
         for i, step in envs.poll(wait=engine.idle):  # the environments that have answered

@@ -20,6 +20,7 @@ import torch
 
 from arguments import TINY
 from benchmarks.common import SHAPES, Stopwatch, make_vllm, save_model
+from common.chat import Sampling
 from common.cli import Parser
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
@@ -82,8 +83,7 @@ def make(name: str, model: str, tokenizer, args):
 
 def step_ms(engine, k: int, args) -> float:
     """Answer the prompts of round k; return milliseconds of processor time for each step."""
-    generator, plain = torch.Generator().manual_seed(k), dict(untrained=None, opened="")
-    plain |= dict(max_tokens=None, temperature=None)
+    generator, plain = torch.Generator().manual_seed(k), dict(sampling=Sampling(), opened="")
     for slot in range(args.n_env):
         ids = torch.randint(3, 380, (PROMPT,), generator=generator).tolist()
         engine.submit(slot, SimpleNamespace(ids=ids, **plain), (k, slot))

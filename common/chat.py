@@ -4,10 +4,31 @@ Turns are dropped whole: an observation never without its answer, a tool's resul
 call that it answers. Reasoning stands between <think> and </think>, as models write it.
 """
 
+from dataclasses import dataclass, field
 from itertools import chain
 
 THINK, END_OF_THOUGHT = "<think>", "</think>"
 MARK = "\n[... {} characters are left out here ...]\n"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one response is sampled, where that differs from the run's own settings.
+
+    temperature: None takes the run's --temperature
+    max_tokens: tokens the response may have; None takes --response-limit
+    extra: other options (top_p, a JSON schema, ...). They change the distribution that is sampled
+        from, so a response to such a request is not trained on.
+    """
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    extra: dict = field(default_factory=dict)
+
+    @property
+    def trained(self) -> bool:
+        """Whether the response is a training sample."""
+        return not self.extra
 
 
 class Chat(list):
@@ -17,15 +38,15 @@ class Chat(list):
     turns: the history, oldest first; each turn is a list of messages that are dropped together
     now: the current observation, which always stays
     template: arguments of the chat template: tools, enable_thinking, ...
-    sampling: temperature, max_tokens and `untrained` of this response, see `memory.render.Prompt`
+    sampling: how the response is sampled
     in_blocks: drop several turns at a time, so that prompts can extend one another in between
     """
 
     def __init__(self, head: list, turns: list[list], now: list, template: dict | None = None,
-                 sampling: dict | None = None, in_blocks: bool = False):  # fmt: skip
+                 sampling: Sampling = Sampling(), in_blocks: bool = False):  # fmt: skip
         super().__init__(chain(head, *turns, now))
         self.head, self.turns, self.now = head, turns, now
-        self.template, self.sampling = template or {}, sampling or {}
+        self.template, self.sampling = template or {}, sampling
         self.in_blocks = in_blocks
 
     @classmethod

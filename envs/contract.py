@@ -14,7 +14,7 @@ from collections.abc import Callable
 import gymnasium
 import numpy as np
 
-from common.chat import is_message
+from common.chat import Sampling, is_message
 from common.plugins import UserError, defined_at, place_of
 from envs.actions import plain
 
@@ -171,9 +171,9 @@ def check_texts(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]
 
 def check_messages(env: gymnasium.Env, name: str, info: dict) -> None:
     """Check what `info` holds of chat messages, if anything."""
-    for key in ("template", "sampling"):
-        given = info.get(key, {})
-        _check(isinstance(given, dict), env, name, f"info[{key!r}] =", given, "a dict")
+    template, sampling = info.get("template", {}), info.get("sampling", Sampling())
+    _check(isinstance(template, dict), env, name, "info['template'] =", template, "a dict")
+    _check(isinstance(sampling, Sampling), env, name, "info['sampling'] =", sampling, "a Sampling")
     said, reply, texts = info.get("messages", ()), info.get("reply"), "two texts, role and content"
     good = isinstance(said, list | tuple) and all(map(is_message, said))
     _check(good, env, name, "info['messages'] =", said, f"a list of dicts with {texts}")

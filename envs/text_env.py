@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import gymnasium
 from gymnasium.spaces import Text
 
+from common.chat import Sampling
 from envs import contract
 from envs.actions import all_phrases, find_action, split, with_action
 from envs.prompts import filled
@@ -47,14 +48,13 @@ class Observation:
     # If there are any, they take the place of `text` and `instruction` in prompts.
     messages: tuple[dict, ...] = ()
     template: dict = field(default_factory=dict)  # arguments of the chat template: tools, ...
-    # What the response has of its own: temperature, max_tokens, `untrained` (see `trained`).
-    sampling: dict = field(default_factory=dict)
+    sampling: Sampling = Sampling()  # how the response to it is sampled
     replayable: bool = True  # whether equal seeds and equal responses lead here again
 
     @property
     def trained(self) -> bool:
         """Whether the answer is a sample. A program may ask for one that is no turn of its own."""
-        return not self.sampling.get("untrained")
+        return self.sampling.trained
 
 
 @dataclass(frozen=True)
@@ -236,6 +236,11 @@ def _observation(env: gymnasium.Env, method: str, text: str, info: dict) -> Obse
     contract.check_texts(env, method, info, keys)
     contract.check_messages(env, method, info)
     said = [info[key] for key in keys]
-    options = {key: dict(info.get(key, {})) for key in ("template", "sampling")}
-    options |= dict(replayable=bool(info.get("replayable", True)))
-    return Observation(text, *said, messages=tuple(info.get("messages", ())), **options)
+    return Observation(
+        text,
+        *said,
+        messages=tuple(info.get("messages", ())),
+        template=dict(info.get("template", {})),
+        sampling=info.get("sampling", Sampling()),
+        replayable=bool(info.get("replayable", True)),
+    )

@@ -63,7 +63,7 @@ def make(name: str, length: int, thoughts: bool = True):
                 line = f"{memory.__name__}.messages returned {messages!r:.80}; it must return dicts"
                 raise UserError(f"{defined_at(memory.messages)}{line} of two texts, role, content")
             chat = Chat.of(messages, self._now.template)
-            chat.sampling = self._now.sampling  # it says, too, whether the answer is a sample
+            chat.sampling = self._now.sampling
             return chat
 
     return CheckedMemory(length)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from common.chat import THINK, Chat, one_call_each, shortened
+from common.chat import THINK, Chat, Sampling, one_call_each, shortened
 from common.plugins import UserError
 from common.template import check_template, refuses_two_calls
 from memory.verbatim import VerbatimMemory
@@ -26,9 +26,7 @@ class Prompt:
     shortened: bool = False  # whether the middle of the current observation was left out
     reencoded: bool = False  # whether earlier responses are in other tokens than were sampled
     opened: str = ""  # what the chat template has written of the response: "<think>\n" or nothing
-    temperature: float | None = None  # of this response; None: the run's
-    max_tokens: int | None = None  # of this response, if it may have fewer than --response-limit
-    untrained: dict | None = None  # other wishes of a program, whose answer is then no sample
+    sampling: Sampling = Sampling()  # how the response is sampled
 
 
 def make_render(args, tokenizer, memory) -> "Renderer":
@@ -80,10 +78,8 @@ class Renderer:
             # is a power of 2, at most half of what fits: it stays the same while n changes little.
             n -= (n - turns) % (1 << max(0, n.bit_length() - 2))
             prompt = prompt_of(chat.last(n)) if n >= 0 else prompt
-        if n == turns and not chat.sampling:
-            return prompt
         if n >= 0:
-            return replace(prompt, overflow=n < turns, **chat.sampling)
+            return replace(prompt, overflow=n < turns, sampling=chat.sampling)
         question = chat.last(0)
         others = [message for message in question if message["role"] != "system"] or question
         longest = max(others, key=lambda message: len(message["content"]))
@@ -100,7 +96,7 @@ class Renderer:
             least = f"the system prompt and the current observation {tokens}"
             limit = f"prompt limit {self.prompt_limit}"
             raise UserError(f"{limit} is below {least}; raise --prompt-limit")
-        return replace(some, overflow=turns > 0, shortened=True, **chat.sampling)
+        return replace(some, overflow=turns > 0, shortened=True, sampling=chat.sampling)
 
     def write(self, messages: list[dict], template: dict) -> str:
         """Return the text of a prompt. template: arguments of the chat template"""

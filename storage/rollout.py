@@ -239,9 +239,8 @@ class RolloutStorage:
         prompts, responses, budget = self.prompt_ids, self.response_ids, self.token_budget
         for batch in micro_batches(prompts, responses, rows, budget, **where):
             mask = self.response_mask.flatten(0, 1)[batch.rows]
-            if self.temperatures is not None:
-                each = self.temperatures[batch.rows]
-                batch.temperature = each.repeat_interleave(mask.sum(-1).cpu()).to(self.device)
+            each = self.temperatures[batch.rows]
+            batch.temperature = each.repeat_interleave(mask.sum(-1).cpu()).to(self.device)
             yield batch, mask
 
     @staticmethod
@@ -276,7 +275,7 @@ class RolloutStorage:
         """Make the (E, N, T) tensors and put each turn's reward on its last response token."""
         flat = chain.from_iterable(self.responses)
         each = [response.temperature if response else 1.0 for response in flat]
-        self.temperatures = None if None in each else torch.tensor(each)  # (E * N,)
+        self.temperatures = torch.tensor(each)  # (E * N,)
         lengths = torch.tensor([len(ids) for ids in self.response_ids], device=self.device)
         lengths = lengths.view(self.e_len, -1, 1)  # (E, N, 1)
         T = int(lengths.max())

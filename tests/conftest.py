@@ -12,6 +12,7 @@ import transformers  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
+from common.chat import Sampling  # noqa: E402
 from common.ranks import ALONE  # noqa: E402
 from envs.pool.vec_env import VecEnv  # noqa: E402
 from envs.text_env import Observation  # noqa: E402
@@ -37,9 +38,7 @@ class FakePrompt:
     shortened: bool = False
     reencoded: bool = False
     opened: str = ""
-    temperature: float | None = None
-    max_tokens: int | None = None
-    untrained: dict | None = None
+    sampling: Sampling = Sampling()
 
 
 @dataclass
@@ -137,11 +136,19 @@ def make_decoder(name: str, **settings):
 
 
 def fill_storage(
-    E=3, N=4, seed=0, token_budget=10**6, vocab_size=260, ranks=ALONE, extends=False, merge="auto"
+    E=3,
+    N=4,
+    seed=0,
+    token_budget=10**6,
+    vocab_size=260,
+    ranks=ALONE,
+    extends=False,
+    merge="auto",
+    temperature=1.0,
 ) -> RolloutStorage:
     """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6. Each rank of a
     ranks puts in its share of the same ones. extends: most prompts begin with the last prompt and
-    response, but for its end; merge: see `RolloutStorage`"""
+    response, but for its end; merge: see `RolloutStorage`; temperature: of all responses"""
     g = torch.Generator().manual_seed(seed)
     draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
     ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
@@ -155,7 +162,9 @@ def fill_storage(
             pieces = ["x"] * len(response)
             prompt = FakePrompt(before + ids(draw(3, 13)))
             before = prompt.ids + response[:-1] + ids(1) if extends and draw(0, 4) else []
-            turn = Response(prompt, response, logps, "x" * len(response), pieces, False)
+            turn = Response(
+                prompt, response, logps, "x" * len(response), pieces, False, temperature
+            )
             turns.append((turn, FakeStep(reward=draw(0, 10) / 10, terminated=draw(0, 4) == 0)))
         last = FakePrompt(ids(draw(3, 13)))
         if n in mine:

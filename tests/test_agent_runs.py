@@ -21,7 +21,7 @@ from run.saved import checkpoints
 from storage.rollout import RolloutStorage
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests" / "envs"))  # agents.py
+sys.path.append(str(ROOT / "tests"))  # agent_programs.py
 SMALL = """--n-env 4 --e-len 2 --num-updates 3 --minibatch 4 --ppo-epoch 2 --w-epoch 1 --w-iter 1
 --w-fraction 1 --lr 0.01 --critic-lr 0.01 --response-limit 6 --prompt-limit 4096 --save-interval 1
 --eval-interval 3 --eval-episodes 4 --skip-first-eval --critic-layers 1 --log-envs 4"""
@@ -109,8 +109,7 @@ def test_what_is_asked_for_beside_the_policy_is_answered_and_never_trained(tmp_p
         assert first or turn["step"] == 4
         assert f"turn {1 if first else 2} of {turn['seed']}" in turn["prompt"]
         assert turn["reward"] == (0.5 if first else 1.0) and turn["terminated"] != first
-    wishes = [prompt.untrained for prompt in sampled if prompt.untrained]
-    assert {name for wish in wishes for name in wish} == {
+    assert {name for prompt in sampled for name in prompt.sampling.extra} == {
         "response_format", "tool_choice", "temperature", "n"}  # fmt: skip
     evaluated = records(run, "eval.jsonl")[-1]
     assert evaluated["eval/success"] == 1.0 and evaluated["eval/episode_len"] == 2.0
@@ -197,7 +196,7 @@ def test_a_killed_run_goes_on_in_mid_episode(model_dir, tmp_path):
 
 @pytest.mark.parametrize("program", ["echo", "moody"])
 def test_sigterm_in_mid_request(program, model_dir, tmp_path):
-    shutil.copy(ROOT / "tests" / "envs" / "agents.py", tmp_path / "my_agents.py")
+    shutil.copy(ROOT / "tests" / "agent_programs.py", tmp_path / "my_agents.py")
     run, words = tmp_path / "run", f"--env-name agent:my_agents:{program} --model {model_dir}"
     words += " --engine transformers --num-updates 1000 --eval-interval 0 --max-episode-steps 50"
     process = launch(tmp_path, *SMALL.split(), *words.split(), "--run-dir", str(run))
@@ -239,7 +238,7 @@ def test_a_request_that_waits_during_an_update_is_answered_by_the_new_policy(mod
 
 
 def test_two_ranks_make_the_run_of_one(model_dir, tmp_path):
-    shutil.copy(ROOT / "tests" / "envs" / "agents.py", tmp_path / "my_agents.py")
+    shutil.copy(ROOT / "tests" / "agent_programs.py", tmp_path / "my_agents.py")
     flags = [*SMALL.split(), "--model", model_dir, "--engine", "transformers", "--num-updates", "2"]
     flags += ["--env-name", "agent:my_agents:tempered", "--eval-interval", "2"]
     runs = [tmp_path / "alone", tmp_path / "ranks"]

@@ -101,10 +101,10 @@ class AgentEnv(gymnasium.Env):
             paid, success, metrics = self._result(end)
             owed += paid
             text, info = OVER, self._info([{"role": "user", "content": OVER}])
-        # What is no sample costs nothing, however it is written.
-        failed = bool(message.error) and not request.untrained
+        trained = request.sampling.trained
+        failed = trained and bool(message.error)  # an untrained call has no format penalty
         self.parse_failures += failed
-        self.untrained_calls += bool(request.untrained)
+        self.untrained_calls += not trained
         cut = end is None and self.turns >= self.max_turns
         info |= dict(said=response, action=action(message), action_at=message.at)
         info |= dict(valid=not message.error, success=success, reply=_reply(message))

@@ -38,7 +38,7 @@ class Call:
 
     def __init__(self, key: str, request: Request):
         self.key, self.request = key, request
-        self.times = request.untrained.get("n", 1)  # how often it is to be answered
+        self.times = request.sampling.extra.get("n", 1)  # how often it is to be answered
         self.given, self.answer, self.done = [], None, threading.Event()
 
     def give(self, answer: dict | Refused) -> None:

@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass, field
 from numbers import Real
 
+from common.chat import Sampling
+
 # What a request may ask for that no temperature of the policy gives: the values that ask for
 # nothing (also null and what is empty), and why the others are refused.
 FOREIGN = {
@@ -58,15 +60,10 @@ class Request:
     template: dict
     stream: bool = False
     stream_usage: bool = False  # whether a stream ends with a piece that has the usage alone
-    sampling: dict = field(default_factory=dict)  # temperature, max_tokens, untrained
+    sampling: Sampling = Sampling()  # `extra`: options that the policy is not trained on
     stop: list[str] = field(default_factory=list)
     parallel: bool = True  # whether the program wants all calls of a response, or the first alone
     tokens: int = 0  # of the prompt; 0: nobody has counted them
-
-    @property
-    def untrained(self) -> dict:
-        """What it asks for that is not the policy's distribution, if the engine is to give it."""
-        return self.sampling.get("untrained", {})
 
     @property
     def tools(self) -> dict[str, dict]:
@@ -91,9 +88,7 @@ def request_of(body: dict, sampling: str = "refuse") -> Request:
         said = f"this endpoint samples from the policy that is trained: {name} {why}"
         how = "leaves it out" if name in OF_SERVERS else "or untrained can serve it"
         raise Refused(f"{said}; a run with --endpoint-sampling run {how}")
-    own = _sampling(body)
-    if foreign:
-        own["untrained"] = {name: _wish(name, body) for name in foreign}
+    extra = {name: _option(name, body) for name in foreign}
     template = dict(body.get("chat_template_kwargs") or {})
     if body.get("tools") and body.get("tool_choice") != "none":
         template["tools"] = body["tools"]
@@ -106,7 +101,7 @@ def request_of(body: dict, sampling: str = "refuse") -> Request:
         template=template,
         stream=bool(body.get("stream")),
         stream_usage=bool((body.get("stream_options") or {}).get("include_usage")),
-        sampling=own,
+        sampling=_sampling(body, extra),
         stop=stop,
         parallel=body.get("parallel_tool_calls") is not False,
     )
@@ -129,7 +124,7 @@ def _foreign_sampling(body: dict) -> dict[str, str]:
     }
 
 
-def _wish(name: str, body: dict):
+def _option(name: str, body: dict):
     """Return what a request asks for under a name of FOREIGN, as engines take it: a number, the
     logits' additions by token, or a JSON schema. Refused: nothing can give this"""
     value, wrong = body[name], Refused(f"{name} cannot be {body[name]!r:.80}")
@@ -172,21 +167,21 @@ def _forced_call(choice: str | dict, tools: list[dict], wrong: Refused) -> dict:
     return {"anyOf": [call | {"properties": properties} for properties in calls]}
 
 
-def _sampling(body: dict) -> dict:
-    """Return what the prompt's response has of its own: temperature, max_tokens."""
-    sampling, temperature = {}, body.get("temperature")
-    if temperature:  # 0 was refused, or is no sample, or the run's own is taken
+def _sampling(body: dict, extra: dict) -> Sampling:
+    """Check temperature and max_tokens. extra: the other options of the request"""
+    temperature, limits = body.get("temperature"), []
+    if temperature:  # 0 is refused, or one of `extra`, or left to the run
         low, high = TEMPERATURES
         if not low <= float(temperature) <= high:
             raise Refused(f"temperature must be from {low} to {high}, got {temperature}")
-        sampling["temperature"] = float(temperature)
     for name in ("max_completion_tokens", "max_tokens"):
         limit = body.get(name)
         if limit is not None and (type(limit) is not int or limit < 1):
             raise Refused(f"{name} must be a whole number above 0, got {limit!r:.80}")
         if limit is not None:
-            sampling.setdefault("max_tokens", limit)
-    return sampling
+            limits.append(limit)
+    temperature = float(temperature) if temperature else None
+    return Sampling(temperature, limits[0] if limits else None, extra)
 
 
 def _message(message: dict) -> dict:

@@ -26,7 +26,7 @@ class Response:
     text: str  # what the prompt had begun of it (Prompt.opened), without the end-of-turn token
     pieces: list[str]  # text of each token; without the end-of-turn token's they make up `text`
     truncated: bool  # cut off by the response limit
-    temperature: float | None = None  # at which it was sampled; None: the run's
+    temperature: float = 1.0  # at which it was sampled; 0 is greedy
 
     def action_token(self, action_at: int) -> int:
         return action_token(self.pieces, self.text, action_at)
@@ -82,16 +82,17 @@ class Engine:
         if "".join(pieces[: len(said)]) != text:  # with some tokenizers neighbours change a token
             pieces[: len(said)] = split_text(self.decode, said)
         text, pieces[0] = prompt.opened + text, prompt.opened + pieces[0]
-        heat = self.temperature_of(prompt)
-        return Response(prompt, ids, logps, text, pieces, not ended, heat)
+        temperature = self.temperature_of(prompt)
+        return Response(prompt, ids, logps, text, pieces, not ended, temperature)
 
     def temperature_of(self, prompt) -> float:
         """Return the temperature that a prompt asks for, or else the run's."""
-        return self.temperature if prompt.temperature is None else prompt.temperature
+        asked = prompt.sampling.temperature
+        return self.temperature if asked is None else asked
 
     def limit_of(self, prompt) -> int:
         """Return the most tokens that its response may have."""
-        return min(self.response_limit, prompt.max_tokens or self.response_limit)
+        return min(self.response_limit, prompt.sampling.max_tokens or self.response_limit)
 
     def decode(self, ids: list[int]) -> str:
         return self.tokenizer.decode([token for token in ids if token not in self.hidden])

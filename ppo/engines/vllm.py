@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
+from common.chat import Sampling
 from common.errors import RunError
 from common.plugins import UserError
 from ppo.engines.contract import CannotRun, Engine, Response
@@ -56,9 +57,7 @@ class Probe:
 
     ids: list[int]
     opened: str = ""
-    temperature: float | None = None
-    max_tokens: int | None = None
-    untrained: dict | None = None
+    sampling: Sampling = Sampling()
 
 
 class VLLMEngine(Engine):
@@ -67,7 +66,7 @@ class VLLMEngine(Engine):
     model: a Hugging Face directory or hub name; the weights themselves come by push_weights
     prompt_limit: longest prompt in tokens; gpu_memory_utilization: share of the GPU that vLLM fills
     max_num_seqs: responses that are sampled at the same time
-    untrained: whether prompts may have wishes of their own (Prompt.untrained)
+    untrained: whether prompts may have extra sampling options (Prompt.sampling.extra)
     CannotRun: vLLM has no kernel for the model on this device; ValueError: vLLM does not start
     """
 
@@ -134,12 +133,12 @@ class VLLMEngine(Engine):
         options |= dict(logprobs=0, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY)
         name, ids = next(self.names), {"prompt_token_ids": prompt.ids}
         try:
-            params = SamplingParams(**options | wishes(prompt))
+            params = SamplingParams(**options | extra_options(prompt.sampling))
             self.llm.llm_engine.add_request(name, ids, params)
         except ValueError as error:
-            if not prompt.untrained:
+            if prompt.sampling.trained:
                 raise
-            said = f"vLLM cannot give {prompt.untrained}: {' '.join(str(error).split())}"
+            said = f"vLLM cannot give {prompt.sampling.extra}: {' '.join(str(error).split())}"
             print(f"warning: {said:.300}; the policy answers as it is", file=sys.stderr)
             self.llm.llm_engine.add_request(name, ids, SamplingParams(**options))
         self.queue[name] = slot, prompt, seed
@@ -230,14 +229,14 @@ class VLLMEngine(Engine):
             self.asleep = part != "kv_cache"
 
 
-def wishes(prompt) -> dict:
-    """Return what a program asks for beside a temperature, as vLLM has it."""
-    wish = dict(prompt.untrained or {})
-    wish.pop("n", None)  # it is asked so many times
+def extra_options(sampling: Sampling) -> dict:
+    """Return the extra options of an untrained request as arguments of SamplingParams."""
+    options = dict(sampling.extra)
+    options.pop("n", None)  # the prompt is submitted n times
     for name in ("response_format", "tool_choice"):
-        if (schema := wish.pop(name, None)) is not None:
-            wish["structured_outputs"] = StructuredOutputsParams(json=schema)
-    return wish
+        if (schema := options.pop(name, None)) is not None:
+            options["structured_outputs"] = StructuredOutputsParams(json=schema)
+    return options
 
 
 def _repack_head(model) -> None:

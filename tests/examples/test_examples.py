@@ -11,6 +11,7 @@ from real_runs import Forked, run
 from transformers import AutoTokenizer
 
 from arguments import MODELS
+from common.chat import Sampling
 from envs import make_env
 from envs.text_env import act, begin
 from envs.tools.calculator import Calculator
@@ -74,7 +75,7 @@ def test_the_agent_that_rewrites_its_history():
     said = [step.observation.messages[-1]["content"] for step in steps]
     assert said[0] == said[1] == "The hidden number is below 100."
     assert said[2].startswith("Sum up in one line")
-    assert steps[2].observation.sampling == {"max_tokens": 32, "temperature": 0.7}
+    assert steps[2].observation.sampling == Sampling(0.7, 32)
     # the summary takes the place of all that was said before
     assert said[3] == "You know this: It is below 100.\nGuess."
     assert len(steps[3].observation.messages) == 2 and len(steps[4].observation.messages) == 4

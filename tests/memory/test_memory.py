@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import memory
+from common.chat import Sampling
 from envs.text_env import Observation, Step
 from memory.window import WindowMemory
 
@@ -250,13 +251,13 @@ class Brief(WindowMemory):
 def test_whatever_a_memory_shows_the_program_gets_the_sampling_that_it_asks_for(name):
     # above all, an answer that is no sample must be known as such
     remembered = memory.make(f"{__name__}:{name}", 3)
-    asked = {"temperature": 0.5, "untrained": {"top_p": 0.9}}
+    asked = Sampling(0.5, extra={"top_p": 0.9})
     remembered.reset(replace(observation(0), sampling=asked))
     assert remembered.messages().sampling == asked
     remembered.update(replace(step(0), observation=replace(observation(1), sampling=asked)))
     assert remembered.messages().sampling == asked
     remembered.update(step(1))
-    assert remembered.messages().sampling == {}
+    assert remembered.messages().sampling == Sampling()
 
 
 @pytest.mark.parametrize(

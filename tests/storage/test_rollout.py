@@ -95,7 +95,7 @@ def test_score_values_fills_values_alone():
 def test_scores_equal_the_model_on_each_row_alone(lm, token_budget):
     actor_critic, reference = ActorCritic(lm, 1, temperature=0.8), Reference(lm, temperature=0.8)
     torch.nn.init.normal_(actor_critic.head.weight)
-    rollouts = fill_storage(token_budget=token_budget)
+    rollouts = fill_storage(token_budget=token_budget, temperature=0.8)
     rollouts.score(actor_critic, reference, [rollouts.rows])
     for t in range(rollouts.e_len):
         for n in range(rollouts.n_env):

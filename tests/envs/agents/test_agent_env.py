@@ -14,6 +14,7 @@ import agent_programs as agents
 import pytest
 from own_files import place, work_in
 
+from common.chat import Sampling
 from envs import make_env
 from envs.agents import endpoint
 from envs.agents import threads as agent_threads
@@ -68,7 +69,8 @@ def texts(observations) -> list[str]:
 def test_a_completion_is_a_turn(play):
     first, steps = play("echo", "yes", "no", "you", seed=7)
     assert first.messages == ({"role": "user", "content": "seed 7 turn 0 said "},)
-    assert (first.system, first.instruction, first.template, first.sampling) == ("", "", {}, {})
+    assert (first.system, first.instruction, first.template) == ("", "", {})
+    assert first.sampling == Sampling()
     # a payment belongs to the turn before it: 0.25 for each y, and 1 at the end
     assert [step.reward for step in steps] == [0.25, 0.0, 1.25]
     assert [(step.terminated, step.truncated) for step in steps] == [(False, False)] * 2 + [
@@ -204,6 +206,7 @@ def test_a_program_that_never_asks_is_a_fault_within_the_limit(mine):
 def test_a_tool_that_hangs_in_a_pool_is_a_fault_and_the_process_ends(mine):
     """Python itself waits for the threads of pools, so the process would never end."""
     program = """
+from common.chat import Sampling
 from envs import make_env
 from envs.contract import Fault
 from envs.text_env import begin

@@ -2,6 +2,7 @@
 
 import pytest
 
+from common.chat import Sampling
 from envs.agents.requests import Refused, request_of
 
 ASKED = [{"role": "user", "content": "hello"}]
@@ -39,7 +40,7 @@ def test_what_is_not_the_policys_distribution_is_refused_or_left_out(options, sa
     assert refused.value.status == 400
     can_serve = not set(options) & {"guided_json", "min_tokens", "ignore_eos", "best_of"}
     assert ("or untrained can serve it" in str(refused.value)) == can_serve
-    assert request("run", **options).sampling == {}  # the run's own sampling
+    assert request("run", **options).sampling == Sampling()  # the run's own sampling
 
 
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -70,9 +71,9 @@ WISHES = [
 @pytest.mark.parametrize(("options", "wish"), WISHES)
 def test_what_is_no_sample_goes_to_the_engine_as_asked(options, wish):
     asked = request("untrained", **options)
-    assert asked.untrained == wish
-    assert asked.sampling.get("temperature") == (0.5 if "top_p" in options else None)
-    assert not request("untrained", top_p=1, n=1, tool_choice="auto").untrained
+    assert asked.sampling.extra == wish
+    assert asked.sampling.temperature == (0.5 if "top_p" in options else None)
+    assert not request("untrained", top_p=1, n=1, tool_choice="auto").sampling.extra
 
 
 NOBODY_CAN = [
@@ -99,7 +100,7 @@ def test_what_asks_for_nothing_is_not_refused():
         frequency_penalty=None, repetition_penalty=1.0, seed=3, user="me", logprobs=False,
         ignore_eos=False, min_tokens=0, parallel_tool_calls=True,
     )  # fmt: skip
-    assert request(**nothing).sampling == {"temperature": 1.0}
+    assert request(**nothing).sampling == Sampling(1.0)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_what_makes_no_sense_is_refused_in_any_case(options, said):
 
 def test_the_sampling_of_a_call():
     asked = request(temperature=0.5, max_tokens=7, max_completion_tokens=9, stop="\n")
-    assert asked.sampling == {"temperature": 0.5, "max_tokens": 9} and asked.stop == ["\n"]
+    assert asked.sampling == Sampling(0.5, 9) and asked.stop == ["\n"]
 
 
 def test_arguments_of_the_template():

@@ -7,6 +7,7 @@ import pytest
 from conftest import FakePrompt
 from gymnasium.spaces import Text
 
+from common.chat import Sampling
 from envs.contract import EnvError
 from envs.pool import faults
 from envs.pool.seeds import training_seeds
@@ -42,7 +43,7 @@ class Script(gymnasium.Env):
 
     def _asked(self):
         kind = (self.script + "t")[self.k]
-        sampling = {"u": {"untrained": {"top_p": 0.5}}}.get(kind, {})
+        sampling = Sampling(extra={"top_p": 0.5} if kind == "u" else {})
         text = f"call {self.k}"
         return text, dict(system="", instruction="", kept=text, sampling=sampling)
 
