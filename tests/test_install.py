@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = """train --n-env 4 --e-len 2 --num-updates 1 --w-epoch 0 --eval-interval 0
@@ -38,9 +41,31 @@ gymnasium.register("Env-v0", lambda: 1 / 0)
 """
 
 
+LISTED = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OPTIONAL = LISTED["project"]["optional-dependencies"]
+INSTALLED = ("ranks", "lora", "agents", "wandb", "textarena", "reasoning-gym", "test")
+
+
+@pytest.mark.parametrize(
+    ("file", "extras"),
+    [("constraints-cpu.txt", INSTALLED), ("constraints-cuda.txt", (*INSTALLED, "vllm"))],
+)
+def test_the_exact_versions_agree_with_the_list(file, extras):
+    """What `make` installs has all dependencies, the extras but rare libraries, and both groups."""
+    lines = (ROOT / file).read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    exact = {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
+    assert list(exact) == sorted(exact) and len(exact) == len(pins)
+    groups = LISTED["dependency-groups"]
+    wanted = [*LISTED["project"]["dependencies"], *groups["games"], *groups["templates"]]
+    for line in (*wanted, *(line for extra in extras for line in OPTIONAL[extra])):
+        requirement = Requirement(line)
+        assert exact[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """A folder of packages in which pip has installed the wheel that setup.py builds, offline."""
+    """A folder of packages in which pip has installed the wheel that setuptools builds, offline."""
     there = tmp_path_factory.mktemp("wheel")
     site = there / "site-packages"
     build = f"setup.py -q build --build-base {there} egg_info --egg-base {there} bdist_wheel"

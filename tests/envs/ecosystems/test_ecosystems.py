@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import tomllib
 from importlib import metadata, util
 from pathlib import Path
 
@@ -88,14 +89,14 @@ def test_a_constructor_that_fails(monkeypatch):
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-def test_setup_and_requirements_name_the_same_versions():
+def test_all_lists_name_the_same_versions():
     root = Path(__file__).resolve().parents[3]
-    setup = (root / "setup.py").read_text()
+    listed = tomllib.loads((root / "pyproject.toml").read_text())
     for library, (_, wanted) in envs.LIBRARIES.items():
-        assert f'"{library}": ["{wanted}"]' in setup
+        assert listed["project"]["optional-dependencies"][library] == [wanted]
         assert wanted in (root / "docs" / "ecosystems.md").read_text()
-    listed = (root / "requirements-ecosystems.txt").read_text().splitlines()
-    assert {envs.LIBRARIES[name][1] for name in ("textarena", "reasoning-gym")} <= {*listed}
+    tested = {envs.LIBRARIES[name][1] for name in ("textarena", "reasoning-gym")}
+    assert tested <= {*listed["dependency-groups"]["games"]}
 
 
 # What a library's own tests play: the environment's name and moves, of which some are no moves.
