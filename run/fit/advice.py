@@ -1,6 +1,7 @@
-"""Does a run fit? `--dry-run-memory` prints a table of bytes per rank, with advice if it does not,
-and seconds per update. A run on a GPU gets the advice as a warning. Only the model's config.json is
-read; the formulas are in `run.fit.estimate` and `run.fit.roofline`.
+"""Does a run fit? `turnwise fit` (or --dry-run-memory) prints a table of bytes per rank, about how
+long an update takes, and advice if the run does not fit. A run on a GPU gets the advice as a
+warning. Only the model's config.json is read; the formulas are in `run.fit.estimate` and
+`run.fit.roofline`.
 """
 
 import importlib.util
@@ -109,13 +110,14 @@ def table(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:
 
 
 def times(shape: Shape, setting: Setting) -> str:
-    """Two lines: how long an update may take on GPUs like this one, else on H100s."""
+    """One line: about how long an update takes on GPUs like this one, else on H100s."""
     device = find_device(torch.cuda.get_device_name() if torch.cuda.is_available() else "")
     phases = seconds(shape, setting, device)
-    sums = {name: sum(parts.values()) for name, parts in phases.items()}
-    each = (f"{name} {sums[name]:.3g} ({max(p, key=p.get)})" for name, p in phases.items())
-    first = f"seconds (estimated) of an update if each rank has one {device.name}"
-    return f"{first}: {sum(sums.values()):.3g}\n{', '.join(each)}"
+    if phases["generation"] == float("inf"):
+        return "vLLM has no room for one turn beside the weights: raise --gpu-memory-utilization"
+    each = ", ".join(f"{name} {of_phase:.3g}" for name, of_phase in phases.items())
+    total = f"{sum(phases.values()):.3g}"
+    return f"an update takes some {total} s on {device.name}s, by arithmetic: {each}"
 
 
 def advice(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:

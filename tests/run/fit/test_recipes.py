@@ -20,7 +20,10 @@ SHAPES = {
     "1.5B": (1536, 8960, 28, 12, 2, 151936, True),
     "3B": (2048, 11008, 36, 16, 2, 151936, True),
     "7B": (3584, 18944, 28, 28, 4, 152064, False),
+    "14B": (5120, 13824, 48, 40, 8, 152064, False),
 }
+SIZES = ("24", "48", "80", "8 x 80")
+TOO_LARGE = {("24", "7B"), ("24", "14B"), ("48", "14B"), ("80", "14B")}
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +51,9 @@ def gpu(monkeypatch):
 
 
 def test_all_recipes_are_there():
-    assert len(ROWS) == 15
-    assert {(many + size, model) for many, size, model, *_ in ROWS} >= {
-        (f"{many}{size}", model) for many, size in (("", 24), ("", 48), ("", 80), ("8 x ", 80))
-        for model in SHAPES if (size, model) != (24, "7B")}  # fmt: skip
+    assert len(ROWS) == 16
+    found = {(many + size, model) for many, size, model, *_ in ROWS}
+    assert found == {(size, model) for size in SIZES for model in SHAPES} - TOO_LARGE
 
 
 @pytest.mark.parametrize(("many", "size", "model", "flags", "said"), ROWS)
