@@ -1,5 +1,5 @@
 # make train   trains the embedded model             make test    runs the linter and all tests
-# make bench   prints the table of ratios            make lines   counts the core and everything
+# make bench   prints the table of ratios            make lines   counts the paper's path and all
 # make docs    builds the site of docs/ into build/site
 
 PYTHON ?= python3
@@ -36,13 +36,14 @@ $(VENV)/ready: $(LOCK) Makefile
 	$(PIP) --quiet --no-deps -r $(LOCK)
 	touch $@
 
-CORE := main.py arguments.py $(wildcard common/*.py memory/*.py storage/*.py ppo/*.py) \
-    $(wildcard ppo/advantages/*.py ppo/model/*.py ppo/engines/*.py envs/pool/*.py)
-ALL := $(wildcard *.py */*.py */*/*.py)
+# The paper's path is the list of docs/fork.md.
+PAPER := $(wildcard $(shell sed -n 's/^| `\([^`]*\.py\)`.*/\1/p' docs/fork.md))
+ALL := $(filter-out tests/%,$(wildcard *.py */*.py */*/*.py))
 
 lines:
-	@echo "core: $$(cat $(CORE) | wc -l) lines"
-	@echo "all but tests: $$(cat $(filter-out tests/%,$(ALL)) | wc -l) lines"
+	@for file in $(PAPER); do echo "$$(wc -l < $$file) $$file"; done
+	@echo "$$(cat $(PAPER) | wc -l) lines in $(words $(PAPER)) files: the paper's path"
+	@echo "$$(cat $(ALL) | wc -l) lines: all but tests"
 
 # The site needs no torch: docstrings are read and not imported.
 $(VENV)-docs/ready: pyproject.toml

@@ -1,6 +1,7 @@
 """A random two-layer Qwen2 with a character tokenizer, and batches of made-up turns."""
 
 import os
+import re
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # tests speak of the CPU
 
@@ -24,11 +25,37 @@ EOS = 0
 LONGEST = "distributed checkpoint vllm stop main agent_runs reproduce episodes seat".split()
 
 
+# `pytest -m core` runs the tests of the paper's method, which are in these files.
+CORE_FILES = re.compile(
+    r"""tests/(
+        memory/test_(memory|history|window|render)
+        | storage/test_(rollout|collection|batch|minibatch|episodes)
+        | ppo/test_(advantages|estimators|agent|losses|kl|optimizer|warmup|evaluation)
+        | ppo/model/test_(actor_critic|reference|decoder)
+        | ppo/engines/test_lockstep
+        | (examples/)?test_minimal
+        | test_path
+    )\.py$""",
+    re.VERBOSE,
+)
+
+
+def pytest_ignore_collect(collection_path, config) -> bool | None:
+    """With `-m core` do not even import the other test files: that takes most of a minute."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if config.option.markexpr == "core" and is_test:
+        return True if not CORE_FILES.search(collection_path.as_posix()) else None
+    return None
+
+
 def pytest_collection_modifyitems(items) -> None:
     """The files that take longest come first, so that in the end no process waits for another.
     (xdist needs --no-loadscope-reorder for that.)"""
     place = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+    for item in items:
+        if CORE_FILES.search(item.path.as_posix()):
+            item.add_marker(pytest.mark.core)
 
 
 @dataclass
