@@ -288,7 +288,7 @@ def trajectory(seed=1, turns=320, render=False):
 
 def test_equal_seeds_give_equal_episodes_in_any_process():
     command = [sys.executable, "-c", "import test_crafter as t; print(t.trajectory()[0])"]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "envs")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "envs" / "games")])
     environ = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": path}
     other = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert other.stdout.strip() == trajectory()[0], other.stderr
