@@ -1,30 +1,31 @@
 """The game of BabaIsAI: cells hold stacks of things, and three text blocks in a row make a rule.
 
-The player moves everything that IS YOU. `Level` is the game, `Level.text` what the agent reads, and
-`draw` makes a picture.
+The player moves everything that IS YOU. `Level` is the game and `Level.text` is what the agent
+reads; `envs.games.baba_picture` draws a level.
 """
 
 import functools
-
-import numpy as np
 
 from common.plugins import UserError
 
 MAX_STEPS = 100
 NOUNS = ("baba", "wall", "ball", "key", "door")
 PROPERTIES = ("you", "stop", "win", "lose", "push")
-TOKENS = {"", "#", "is", "obj:baba", "obj:wall"}
-TOKENS |= {f"noun:{noun}" for noun in NOUNS} | {f"prop:{prop}" for prop in PROPERTIES}
-TOKENS |= {f"obj:{noun}:{colour}" for noun in NOUNS[2:] for colour in ("red", "blue", "green")}
+TOKENS = {
+    *("", "#", "is", "obj:baba", "obj:wall"),
+    *(f"noun:{noun}" for noun in NOUNS),
+    *(f"prop:{prop}" for prop in PROPERTIES),
+    *(f"obj:{noun}:{colour}" for noun in NOUNS[2:] for colour in ("red", "blue", "green")),
+}
 
 
 class Thing:
-    """An object, a text block, the border or the ground. Two that look alike are not equal.
+    """An object, a text block, the border or the ground. Things are compared by identity.
 
     token: "obj:baba", "obj:key:red", "noun:key", "is", "prop:win", "#" (border), "" (ground)
     noun: the kind of an object, "" for anything else
-    word: what a text block says, "" for anything else
-    label: the name in the observation, "" if it is never listed
+    word: the word on a text block, "" for anything else
+    label: the name in the observation, "" for things that the observation never lists
     """
 
     __slots__ = ("token", "noun", "word", "is_noun", "label")
@@ -45,11 +46,11 @@ NEW_OBJECT = {"ball": "obj:ball:blue", "key": "obj:key:green", "door": "obj:door
 
 
 class Level:
-    """A map and its game. A cell is an index y * width + x; the outer cells are a solid border.
+    """A map and the state of its game. A cell is an index y * width + x; the border is solid.
 
-    tops: the visible thing of each cell; only visible things move, block, win or are read
-    below: the things under it, from the bottom up; the ground is the first
-    you: the cell from which the text gives positions, or None if nothing visible is YOU
+    tops: the visible thing of each cell; only visible things move, block, win or form rules
+    below: the things under the visible one, from the bottom up; the ground is the first
+    you: the cell from which the text counts positions, or None if nothing visible is YOU
     """
 
     def __init__(self, width: int, height: int):
@@ -65,7 +66,7 @@ class Level:
 
     @classmethod
     def from_cells(cls, width: int, height: int, cells: list) -> "Level":
-        """Build a level. cells: [x, y, tokens from the bottom up] of each cell with things."""
+        """Build a level from [x, y, tokens from the bottom up] of each cell that holds things."""
         level = cls(width, height)
         for x, y, stack in cells:
             for token in stack:
@@ -75,7 +76,7 @@ class Level:
         return level
 
     def cells(self) -> list:
-        """Return the cells as `from_cells` takes them."""
+        """Return the cells in the format of `from_cells`."""
         cells = []
         for cell, top in enumerate(self.tops):
             if top is not GROUND and top.token != "#":
@@ -106,23 +107,23 @@ class Level:
         return 0.0, self.steps >= self.max_steps
 
     def _move_you(self, action: str) -> Thing:
-        """Move all that is YOU, row by row; return what the last of them met.
+        """Move everything that is YOU, row by row; return what the last of them met.
 
-        A mover may land on another whose turn is still to come; that one is covered and stays.
+        A mover may land on another one that has not moved yet; the covered one then stays.
         """
         by = {"up": -self.width, "right": 1, "down": self.width, "left": -1}[action]
         you = self._nouns["you"]
         met, moved = GROUND, set()
-        for cell, thing in enumerate(self.tops):  # sees the changes that moves make
+        for cell, thing in enumerate(self.tops):  # the moves below change self.tops
             if thing.noun in you and thing not in moved:
                 met = self._move(cell, by, moved)
         return met
 
     def _move(self, cell: int, by: int, moved: set[Thing]) -> Thing:
-        """Move the top of a cell, pushing what is in the way; return what it met.
+        """Move the visible thing of a cell, pushing what is in the way; return what it met.
 
-        It meets what it steps onto, or itself if it cannot move. So with `baba is you` and `baba is
-        win`, bumping into something wins.
+        A thing meets what it steps onto, or itself if it cannot move. So with `baba is you` and
+        `baba is win`, baba wins by bumping into something.
         """
         mover, goal = self.tops[cell], cell + by
         if self.tops[goal].word or self.tops[goal].noun in self._nouns["push"]:
@@ -148,7 +149,7 @@ class Level:
         return thing
 
     def _read_rules(self) -> None:
-        """Find noun-is-noun and noun-is-property: at each `is`, first across, then down."""
+        """Find the rules noun-is-noun and noun-is-property: at each `is`, across, then down."""
         tops, self._text_moved = self.tops, False
         self._rules = []  # (subject, predicate)
         self._nouns = {prop: set() for prop in PROPERTIES}  # property -> nouns that have it
@@ -162,7 +163,7 @@ class Level:
                             self._nouns[predicate.word].add(subject.word)
 
     def _transform(self) -> None:
-        """Apply noun1-is-noun2: put a new noun2 on top of every visible noun1."""
+        """Apply the rules noun1-is-noun2: put a new noun2 on top of every visible noun1."""
         for subject, noun in self._rules:
             if noun in NOUNS:
                 for cell, thing in enumerate(self.tops):
@@ -170,7 +171,7 @@ class Level:
                         self._put(cell, Thing(NEW_OBJECT.get(noun, f"obj:{noun}")))
 
     def _find_you(self) -> None:
-        """Find the first visible object of the last YOU rule. Other YOU rules do not count here."""
+        """Find the first visible object of the last YOU rule; other YOU rules are ignored."""
         you = [subject for subject, predicate in self._rules if predicate == "you"][-1:]
         self.you = next((cell for cell, thing in enumerate(self.tops) if thing.noun in you), None)
 
@@ -191,7 +192,7 @@ class Level:
 
 @functools.cache
 def _line(label: str, dx: int, dy: int) -> str:
-    """Return a name and a position. As in the benchmark, the line is empty at (0, 0)."""
+    """Return a name and a position, or an empty line at (0, 0), as the benchmark does."""
     across = f"{_steps(dx)} to the {'right' if dx > 0 else 'left'}" if dx else ""
     along = f"{_steps(dy)} {'down' if dy > 0 else 'up'}" if dy else ""
     position = " and ".join(part for part in (across, along) if part)
@@ -199,26 +200,5 @@ def _line(label: str, dx: int, dy: int) -> str:
 
 
 def _steps(offset: int) -> str:
-    """Return a distance in the benchmark's English: "2 steps down", right; "2 step up", left."""
+    """Return a distance in the benchmark's English: it writes "2 steps down" but "2 step up"."""
     return f"{abs(offset)} {'steps' if offset > 1 else 'step'}"
-
-
-TILE = 32  # pixels
-COLOURS = {"#": "dimgray", "obj:baba": "palevioletred", "obj:wall": "sienna"}
-
-
-def draw(level: Level) -> np.ndarray:
-    """Return a picture, (height, width, 3) uint8: objects are filled, text blocks are framed."""
-    from PIL import Image, ImageDraw
-
-    image = Image.new("RGB", (level.width * TILE, level.height * TILE))
-    pen = ImageDraw.Draw(image)
-    for cell, thing in enumerate(level.tops):
-        x, y = cell % level.width * TILE, cell // level.width * TILE
-        square = (x + 1, y + 1, x + TILE - 2, y + TILE - 2)
-        if thing.word:
-            pen.rectangle(square, outline="white")
-        elif thing is not GROUND:
-            pen.rectangle(square, fill=COLOURS.get(thing.token, thing.token.split(":")[-1]))
-        pen.text((x + 4, y + 9), thing.word or thing.noun, fill="white")
-    return np.array(image)

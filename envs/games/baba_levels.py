@@ -1,8 +1,8 @@
 """BabaIsAI levels: the forty tasks of the BALROG benchmark, and the generator of their maps.
 
-A task is a line or two in the tables below. They say which objects and text blocks a map holds, and
-where these may lie. `generate` draws one map as (width, height, cells). `envs.games.baba_game` says
-what the tokens in the cells mean and how the game is played.
+A task is a line or two in the tables below, which list the objects and text blocks of a map and the
+cells where they may lie. `generate` draws one map as (width, height, cells).
+`envs.games.baba_game` defines the tokens in the cells and the rules of the game.
 """
 
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ def generate(task: str, rng: np.random.Generator) -> tuple[int, int, list]:
     for kind in kinds[: 2 if plan.distr_obj else 1]:
         colour = ("red", "blue", "green")[rng.integers(3)]
         board.put(board.free(plan.object_area), f"obj:{kind}:{colour}")
-    if plan.distr_win_at is not None:  # on top of what lies there, as in the benchmark
+    if plan.distr_win_at is not None:  # covers what lies there, as in the benchmark
         board.write(plan.distr_win_at, kinds[2], "win")
     return *plan.size, board.cells()
 
 
 class _Board:
-    """The map while it is being drawn: a stack of tokens for each cell."""
+    """A map under construction: a stack of tokens for each cell."""
 
     def __init__(self, rng: np.random.Generator):
         self.rng = rng
@@ -61,7 +61,7 @@ class _Board:
         self.stacks[goal] = self.stacks.pop(cell)
 
     def free(self, area: Area) -> tuple[int, int]:
-        """Draw one of the area's empty cells; a cell that is listed twice counts twice."""
+        """Draw one of the area's empty cells; a cell listed twice is twice as likely."""
         empty = [cell for cell in area if cell not in self.stacks]
         return empty[self.rng.integers(len(empty))]
 
@@ -72,7 +72,7 @@ class _Board:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the levels of a task hold. obj1, obj2, obj3 are ball, key and door in random order.
+    """The contents of a task's levels; obj1, obj2, obj3 are ball, key and door in random order.
 
     Every level has baba, obj1 and the rules `baba is you` and `obj1 is win`.
     """
@@ -101,8 +101,8 @@ def _box(left: int, right: int, top: int, bottom: int) -> Area:
 def _suffixes(relevant: Area, other: Area) -> dict[str, dict]:
     """Return the five variants of a task: with and without distracting objects and text blocks.
 
-    relevant: where obj2's block may lie if obj2 is on the map
-    other: where a block may lie otherwise
+    relevant: the cells for obj2's block if obj2 is on the map
+    other: the cells for a distracting block in the other variants
     """
     return {
         "": {},
@@ -113,7 +113,7 @@ def _suffixes(relevant: Area, other: Area) -> dict[str, dict]:
     }
 
 
-# One room. The distracting block lies at one of three edges; two of the corners count twice.
+# One room. The distracting block lies at one of three edges; two corners are twice as likely.
 ROOM = _box(1, 6, 2, 6)
 EDGES = _box(4, 6, 1, 1) + _box(6, 6, 1, 6) + _box(4, 6, 6, 6)
 ONE_ROOM = dict(

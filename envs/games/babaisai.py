@@ -1,16 +1,17 @@
-"""BabaIsAI: a grid puzzle whose rules are text blocks on the map, told in words.
+"""BabaIsAI: a grid puzzle whose rules are text blocks on the map, as a text environment.
 
-`envs.games.baba_game` holds the game itself, and `envs.games.baba_levels` draws its levels. Rules
+`envs.games.baba_game` is the game itself, and `envs.games.baba_levels` generates its levels. Rules
 and texts follow the BALROG benchmark, oddities included, with one exception: when nothing is YOU
-any more, the episode fails instead of going on in a new level.
+any more, the episode fails instead of continuing in a new level.
 """
 
 import numpy as np
 
 from common.plugins import UserError
 from envs.actions import combine
-from envs.games.baba_game import MAX_STEPS, Level, draw
+from envs.games.baba_game import MAX_STEPS, Level
 from envs.games.baba_levels import PLANS, generate
+from envs.games.baba_picture import draw
 from envs.text_env import THINK_ACT, TextEnv
 
 ACTIONS = """\
@@ -47,12 +48,12 @@ Tips:
 PLAY!"""
 
 
-# may stand in front of a direction
+# accepted in front of a direction
 VERBS = "go move step walk push take_step take_one_step"
 
 
 class BabaIsAI(TextEnv):
-    """One of `tasks`. Reaching what is WIN is success; having nothing that is YOU is failure."""
+    """One of `tasks`. Reaching a WIN object is success; losing the last YOU object is failure."""
 
     family = "babaisai"
     tasks = tuple(PLANS)
@@ -79,7 +80,7 @@ class BabaIsAI(TextEnv):
         return self.level.text()
 
     def _act(self, action: str) -> tuple[str, float, bool, bool]:
-        reward, _ = self.level.step(action)  # TextEnv keeps the time limit
+        reward, _ = self.level.step(action)  # TextEnv applies the time limit
         terminated = reward != 0 or self.level.you is None
         return self.level.text(), reward, terminated, reward > 0
 

@@ -1,9 +1,9 @@
-"""BabyAI-Text: five tasks in one or two rooms on top of minigrid, told in words.
+"""BabyAI-Text: five tasks in one or two rooms of minigrid, as a text environment.
 
 `BabyAI` is the environment, `describe` turns the 7x7 view into the observation text, and
 `TaskLevel` draws a task's level and mission. Rules and verifier are minigrid's own;
-`envs.games.babyai_view` makes the same view as minigrid in less time. The tasks and their held-out
-missions follow the BALROG benchmark. Only this file of the trainer imports minigrid.
+`envs.games.babyai_view` computes the same view as minigrid, but faster. The tasks and their
+held-out missions follow the BALROG benchmark. No other file of the trainer imports minigrid.
 """
 
 import contextlib
@@ -18,28 +18,20 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # silences pygame, whi
 
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, STATE_TO_IDX
 from minigrid.core.world_object import Wall
+from minigrid.envs.babyai.core import verifier
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
-from minigrid.envs.babyai.core.verifier import (
-    AfterInstr,
-    BeforeInstr,
-    GoToInstr,
-    Instr,
-    ObjDesc,
-    OpenInstr,
-    PickupInstr,
-    PutNextInstr,
-)
+from minigrid.envs.babyai.core.verifier import Instr, ObjDesc
 
 from envs.actions import combine
 from envs.games.babyai_view import look
 from envs.text_env import TextEnv
 
-HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")  # in no mission
+HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")  # never in a mission
 DOOR_COLOURS = ("yellow", "green", "blue", "purple")
-ROOM = 8  # cells along a side, its walls included
-LARGER = {"goto-12x12": ("goto", 12), "goto-16x16": ("goto", 16)}  # not of the benchmark
+ROOM = 8  # cells along a side, walls included
+LARGER = {"goto-12x12": ("goto", 12), "goto-16x16": ("goto", 16)}  # not in the benchmark
 
-# Each of the two is a constant string, so that the embedded model's tokenizer can make it a token.
+# These two are constant strings, so that each can be a single token of the embedded model.
 SYSTEM_BEFORE = """\
 You play a simple navigation game: you walk through rooms on a grid and handle keys, balls, boxes \
 and doors. Your goal is to """
@@ -70,20 +62,27 @@ PLAY!"""
 
 
 class BabyAI(TextEnv):
-    """One of `tasks`. Minigrid's verifier decides what is a success.
+    """One of `tasks`. Minigrid's verifier judges success.
 
-    max_episode_steps: None stands for the task's own limit
+    max_episode_steps: turns until an episode is truncated; None means the task's own limit
     """
 
     family = "babyai"
-    # task -> turns until truncation: one per cell of a room, for each room and object to be reached
-    tasks = {"goto": 64, "pickup": 64, "open": 128, "putnext": 128, "pick-up-seq-go-to": 128,
-             "goto-12x12": 144, "goto-16x16": 256}  # fmt: skip
+    # task -> turns until truncation: one per cell of a room, for each room and each object to reach
+    tasks = {
+        "goto": 64,
+        "pickup": 64,
+        "open": 128,
+        "putnext": 128,
+        "pick-up-seq-go-to": 128,
+        "goto-12x12": 144,
+        "goto-16x16": 256,
+    }
     binary_reward = True
     actions = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
     default_action = "go forward"
     near_misses = {
-        # "go left" is not among them: it asks for a step that does not exist.
+        # "go left" is not accepted: no action steps sideways.
         "turn left": ["left", *combine("turn_to turn_to_your rotate face look", "left")],
         "turn right": ["right", *combine("turn_to turn_to_your rotate face look", "right")],
         "go forward": [
@@ -121,7 +120,7 @@ class BabyAI(TextEnv):
 
     def _act(self, action: str) -> tuple[str, float, bool, bool]:
         view, reward, terminated, _, _ = self.level.step(self.actions.index(action))
-        return self._text(view), reward, terminated, terminated  # an episode ends only in success
+        return self._text(view), reward, terminated, terminated  # minigrid ends only on success
 
     def _text(self, view: dict) -> str:
         held = self.level.carrying
@@ -135,11 +134,11 @@ class BabyAI(TextEnv):
 
 
 def describe(image: np.ndarray, carrying: tuple[str, str] | None) -> list[str]:
-    """Return the lines of an observation: what is carried, walls ahead and beside, objects.
+    """Return the lines of an observation: the carried object, walls ahead and beside, objects.
 
     image: (7, 7, 3), where image[i][j] = (type, colour, state) of column i from the left and row j
-        from far to near; the agent is at (3, 6) and looks towards j = 0
-    carrying: (type, colour), or None
+        from far to near; the agent is at (3, 6) and faces j = 0
+    carrying: (type, colour) of the carried object, or None
     """
     cells = image.tolist()
     lines = [f"You carry a {carrying[1]} {carrying[0]}"] if carrying else []
@@ -149,26 +148,27 @@ def describe(image: np.ndarray, carrying: tuple[str, str] | None) -> list[str]:
         "right": [cells[i][6] for i in range(4, 7)],
     }
     for way, ray in rays.items():
+        # The first thing on the ray counts: a wall behind an object is not mentioned.
         n, kind = next(((n, c[0]) for n, c in enumerate(ray, 1) if c[0] not in NOTHING), (0, None))
         if kind == WALL:
             lines.append(f"a wall {_steps(n)} {way}")
     for i in range(7):
         for j in range(7):
             if cells[i][j][0] not in BACKGROUND and (i, j) != (3, 6):
-                lines.append(f"a {_look(*cells[i][j])} {_position(i - 3, 6 - j)}")
-    return lines or [NOTHING_SEEN]  # far from all walls of a large room
+                lines.append(f"a {_object_name(cells[i][j])} {_position(i - 3, 6 - j)}")
+    return lines or [NOTHING_SEEN]  # in the middle of a large room
 
 
 NOTHING_SEEN = "You see nothing but the floor"
-NOTHING = (0, 1)  # unseen, empty
-WALL = 2
+NOTHING, WALL = (0, 1), 2  # minigrid's codes; nothing: unseen, empty
 BACKGROUND = (*NOTHING, WALL)
 DOOR_STATES = {index: name for name, index in STATE_TO_IDX.items()}
 
 
-def _look(kind: int, colour: int, state: int) -> str:
-    look = f"{IDX_TO_COLOR[colour]} {IDX_TO_OBJECT[kind]}"
-    return f"{DOOR_STATES[state]} {look}" if IDX_TO_OBJECT[kind] == "door" else look
+def _object_name(cell: list[int]) -> str:
+    kind, colour, state = cell
+    name = f"{IDX_TO_COLOR[colour]} {IDX_TO_OBJECT[kind]}"
+    return f"{DOOR_STATES[state]} {name}" if IDX_TO_OBJECT[kind] == "door" else name
 
 
 def _position(right: int, forward: int) -> str:
@@ -183,7 +183,7 @@ def _steps(n: int) -> str:
     return f"{n} step" if n == 1 else f"{n} steps"
 
 
-OUTSIDE = Wall()  # stands for each cell beyond the grid
+OUTSIDE = Wall()  # used for every cell beyond the grid
 
 
 class TaskLevel(RoomGridLevel):
@@ -195,16 +195,16 @@ class TaskLevel(RoomGridLevel):
         super().__init__(room_size=size, num_rows=1, num_cols=cols, max_steps=max_steps)
 
     def _gen_grid(self, width: int, height: int) -> None:
-        with contextlib.redirect_stdout(None):  # minigrid prints each draw that it rejects
+        with contextlib.redirect_stdout(None):  # minigrid prints every rejected draw
             super()._gen_grid(width, height)
 
     def gen_obs(self) -> dict:
-        """Return what minigrid's own `gen_obs` does, which takes most of the time of a turn."""
+        """Return the same as minigrid's `gen_obs`, which would take most of a turn's time."""
         image = look(self.grid, self.agent_pos, self.agent_dir, self.carrying, OUTSIDE)
         return {"image": image, "direction": self.agent_dir, "mission": self.mission}
 
     def gen_mission(self) -> None:
-        """Draw a level and its instruction. After a RejectSampling, minigrid draws again."""
+        """Draw a level and its instruction; minigrid draws again after a RejectSampling."""
         self.instrs = self._draw_open() if self.task == "open" else self._draw_room()
         self.check_objs_reachable()
         mission = self.instrs.surface(self)
@@ -215,35 +215,32 @@ class TaskLevel(RoomGridLevel):
         self.place_agent()
         needed = 1 if self.task in ("goto", "pickup") else 2
         objects = self.add_distractors(num_distractors=needed, all_unique=False)
-        if self.task == "goto":
-            return GoToInstr(_description(self._rand_elem(objects)))
-        if self.task == "pickup":
-            return PickupInstr(_description(self._rand_elem(objects)))
+        if self.task in ("goto", "pickup"):
+            target = self._rand_elem(objects)
+            description = ObjDesc(target.type, target.color)
+            instruction = verifier.GoToInstr if self.task == "goto" else verifier.PickupInstr
+            return instruction(description)
         a, b = self._draw_pair(objects)
         if self.task == "putnext":
-            return PutNextInstr(a, b)
+            return verifier.PutNextInstr(a, b)
         if self._rand_bool():
-            return BeforeInstr(PickupInstr(a), GoToInstr(b))
-        return AfterInstr(GoToInstr(b), PickupInstr(a))
+            return verifier.BeforeInstr(verifier.PickupInstr(a), verifier.GoToInstr(b))
+        return verifier.AfterInstr(verifier.GoToInstr(b), verifier.PickupInstr(a))
 
     def _draw_pair(self, objects: list) -> tuple[ObjDesc, ObjDesc]:
-        """Draw two descriptions, which may be equal only if two objects look alike."""
+        """Draw two descriptions; they are equal only if two objects look alike."""
         looks = [(obj.type, obj.color) for obj in objects]
         a = self._rand_elem(looks)
         b = self._rand_elem(looks)
         while a == b and looks.count(a) == 1:
             b = self._rand_elem(looks)
-        return ObjDesc(*a), ObjDesc(*b)
+        return ObjDesc(a[0], a[1]), ObjDesc(b[0], b[1])
 
     def _draw_open(self) -> Instr:
         colour = self._rand_elem(DOOR_COLOURS)
-        locked = self._rand_int(0, 2)  # the agent starts in the other room
-        start = 1 - locked
+        locked = self._rand_int(0, 2)  # the room whose only door is locked
+        start = 1 - locked  # the agent's room, which holds the key
         self.add_door(locked, 0, door_idx=2 * locked, color=colour, locked=True)
         self.add_object(start, 0, "key", colour)
         self.place_agent(start, 0)
-        return OpenInstr(ObjDesc("door", colour if self._rand_bool() else None))
-
-
-def _description(obj) -> ObjDesc:
-    return ObjDesc(obj.type, obj.color)
+        return verifier.OpenInstr(ObjDesc("door", colour if self._rand_bool() else None))

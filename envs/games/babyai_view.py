@@ -1,8 +1,8 @@
-"""What an agent sees of a minigrid level: the 7 x 7 cells in front of it and beside it.
+"""The agent's view of a minigrid level: the 7 x 7 cells in front of it and beside it.
 
-The view equals the one of minigrid's `gen_obs`, cell by cell, and takes a fraction of its time.
-Minigrid copies a square of the grid, turns the copy up to four times and encodes it; here each cell
-is read from the grid itself.
+The view equals that of minigrid's `gen_obs`, cell by cell, in a fraction of the time. Minigrid
+copies a square of the grid, rotates the copy up to four times and encodes it; here each cell is
+read from the grid itself.
 """
 
 import numpy as np
@@ -19,8 +19,8 @@ def look(grid, position, direction: int, carrying, outside) -> np.ndarray:
     """Return (7, 7, 3): (type, colour, state) of column i from the left and row j from far to near.
 
     grid: minigrid's Grid; position: (x, y) of the agent; direction: index into FORWARD
-    carrying: the object that takes the agent's own cell, or None
-    outside: the object that stands for each cell beyond the grid
+    carrying: the object shown in the agent's own cell, or None
+    outside: the object used for every cell beyond the grid
     """
     columns = _cells_ahead(grid, position, direction, outside)
     seen = _visible([[cell is None or cell.see_behind() for cell in column] for column in columns])
@@ -38,7 +38,7 @@ def _cells_ahead(grid, position, direction: int, outside) -> list[list]:
     right_x, right_y = -ahead_y, ahead_x
     columns = []
     for right in range(-MIDDLE, MIDDLE + 1):
-        # The first cell of the column is the farthest; from there each is a step closer.
+        # A column starts at its farthest cell; each further cell is one step closer.
         x = int(position[0]) + right * right_x + NEAREST * ahead_x
         y = int(position[1]) + right * right_y + NEAREST * ahead_y
         column = []
@@ -54,8 +54,8 @@ def _visible(see_through: list[list[bool]]) -> list[list[bool]]:
     """Return which cells the agent sees, by minigrid's rule.
 
     Sight spreads from the agent's cell, row by row away from it, in each row first to the right and
-    then to the left. A cell that is seen and can be seen through shows the next one in its row, and
-    of the row behind it the cells behind both.
+    then to the left. A visible cell that can be seen through reveals its neighbour in the row, and
+    the cells behind both.
     """
     seen = [[False] * SIZE for _ in range(SIZE)]
     seen[MIDDLE][NEAREST] = True

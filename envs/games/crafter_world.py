@@ -1,10 +1,10 @@
-"""Crafter's worlds, made of arrays: the worlds of `crafter.worldgen`, several times as fast.
+"""Generates the worlds of `crafter.worldgen` with arrays, several times as fast.
 
-The package decides cell by cell, first on the material of each, then on its creature. All that does
-not depend on chance is computed for all cells at once. It is bitwise the same, because every cell
-keeps the package's operations on doubles in the package's order, noise included. Chance is drawn
-cell by cell as in the package: where and only where the package draws, from the same generator, and
-in the same order. So what is drawn later in the game is the same, too.
+The package decides cell by cell, first on the material of each, then on its creature. Here,
+everything that does not depend on chance is computed for all cells at once. The result is bitwise
+the same, because each cell goes through the package's operations on doubles in the package's order,
+noise included. Random numbers are drawn cell by cell as in the package: for the same cells, from
+the same generator and in the same order, so later draws of the game do not change either.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ TUNNELS = 7, 3
 
 
 def generate_world(world, player, objects) -> None:
-    """Do what `crafter.worldgen.generate_world` does. objects: the module `crafter.objects`"""
+    """Replace `crafter.worldgen.generate_world`. objects: the module `crafter.objects`"""
     simplex = opensimplex.OpenSimplex(seed=world.random.randint(0, 2**31 - 1))
     noise = {name: field.noise3(simplex) for name, field in _fields(world.area).items()}
     x, y = _cells(world.area)
@@ -31,7 +31,7 @@ def generate_world(world, player, objects) -> None:
 
 
 def _set_materials(world, away: np.ndarray, noise: dict) -> np.ndarray:
-    """Fill the map; return which cells are tunnels. away: distance to the player, (cells,)"""
+    """Fill the map; return a mask of the tunnels. away: distance to the player, (cells,)"""
     start = 4 - away + 2 * noise[8, 3]
     start = 1 / (1 + np.exp(-start))
     water = noise[3, 15] + 0.15 * noise[3, 5] + 0.1 - 2 * start
@@ -63,26 +63,26 @@ def _set_materials(world, away: np.ndarray, noise: dict) -> np.ndarray:
 def _add_creatures(world, player, objects, away: np.ndarray, tunnels: np.ndarray) -> None:
     materials = world._mat_map.ravel()
     grass, sand, path = (materials == world._mat_ids[name] for name in ("grass", "sand", "path"))
-    drawn = [
+    creatures = [
         (grass & (away > 3), 0.985, lambda at: objects.Cow(world, at)),
         ((grass | sand | path) & (away > 10), 0.993, lambda at: objects.Zombie(world, at, player)),
         (path & tunnels, 0.95, lambda at: objects.Skeleton(world, at, player)),
     ]
-    for cell, creature in _draw(world.random, drawn):
+    for cell, creature in _draw(world.random, creatures):
         world.add(creature(divmod(cell, world.area[1])))
 
 
 def _draw(random: np.random.RandomState, choices: list[tuple]) -> Iterator[tuple]:
-    """Yield (cell, thing) where chance gives a thing to a cell, from the first cell to the last.
+    """Yield (cell, thing) for each cell that gets a thing by chance, in the order of the cells.
 
-    choices: (which cells may have a thing, what a number must exceed, the thing). A cell draws for
-    one after the other until one number suffices.
+    choices: (mask of the cells that may get the thing, threshold, thing). A cell draws a number for
+    one choice after another, until one exceeds its threshold.
     """
     masks = np.stack([mask for mask, _, _ in choices])
     cells = np.flatnonzero(masks.any(0))
     for cell, possible in zip(cells.tolist(), masks[:, cells].T.tolist(), strict=True):
-        for may, (_, bound, thing) in zip(possible, choices, strict=True):
-            if may and random.random_sample() > bound:  # the number that uniform() would return
+        for allowed, (_, threshold, thing) in zip(possible, choices, strict=True):
+            if allowed and random.random_sample() > threshold:  # the number uniform() returns
                 yield cell, thing
                 break
 
@@ -91,7 +91,7 @@ def _cells(area: tuple[int, int]) -> np.ndarray:
     return np.indices(area).reshape(2, -1)
 
 
-@cache  # some 12 MB, the same for all worlds
+@cache  # about 12 MB, shared by all worlds
 def _fields(area: tuple[int, int]) -> dict:
     """Return a Lattice for each field of noise."""
     x, y = _cells(area)

@@ -1,14 +1,14 @@
-"""An environment that can be checked by hand: say the colour that is shown.
+"""An environment that can be checked by hand: name the colour that is shown.
 
-Each turn shows a colour. The right word pays 1 / turns, and the episode is a success if every word
-was right. Tests and long runs use it, and it is the shortest example of a new environment.
+Each turn shows a colour. Naming it pays 1 / turns, and the episode is a success if every answer was
+right. Tests and long runs use it, and it is the shortest example of a new environment.
 """
 
 from envs.text_env import TextEnv
 
 
 class Toy(TextEnv):
-    """`turns` colours, one after the other; a wrong word costs only its share of the return."""
+    """`turns` colours, one after the other; a wrong answer costs only its share of the return."""
 
     family = "toy"
     actions = ("pass", "red", "green", "blue")

@@ -9,15 +9,8 @@ of using its hands on the thing that it faces, and now and then it acts at rando
 import re
 
 from envs.games.crafter import Crafter
-from envs.games.crafter_text import (
-    ACHIEVEMENTS,
-    ACTIONS,
-    OFFSETS,
-    STATS,
-    THINGS,
-    key,
-    system_prompt,
-)
+from envs.games.crafter_actions import ACTIONS
+from envs.games.crafter_text import ACHIEVEMENTS, OFFSETS, STATS, THINGS, key, system_prompt
 from envs.text_env import THINK_ACT
 
 # clumsy: share of the turns in which it walks on instead of using its hands
