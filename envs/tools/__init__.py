@@ -1,3 +1,3 @@
-"""Environments with tools. `ToolEnv` is the base class of a user's own."""
+"""Environments whose agent calls tools. `ToolEnv` is the base class."""
 
 from envs.tools.tool_env import ToolEnv as ToolEnv

@@ -1,4 +1,4 @@
-"""Questions that take a tool: two to four steps with a calculator of two numbers.
+"""Questions that need a tool: two to four steps with a calculator for two numbers.
 
     Start with 17.
     Step 1: add 25.
@@ -9,10 +9,9 @@ A turn is one call, whose result the next call needs, or the answer, as in "ANSW
 
 import re
 
-from common.plugins import UserError
 from envs.tools.tool_env import ToolEnv
 
-RANGE = range(100)  # of every number, so that a number can be one token of a small vocabulary
+RANGE = range(100)  # of all numbers, so that each can be one token of a small vocabulary
 WORDS = {"add": "add", "subtract": "subtract", "multiply": "multiply by"}
 ANSWER = re.compile(r"ANSWER:\s*(\d{1,9})\s*$")  # int() refuses thousands of digits
 
@@ -23,14 +22,14 @@ class Calculator(ToolEnv):
     family = "calculator"
     tools = ("calculate",)
     max_turns = 8
-    tool_timeout = 0.0  # the calculator needs no time, and no thread
+    tool_timeout = 0.0  # the calculator is fast and needs no thread
     system = (
         "You work out a result step by step. Call the tool once in each turn, with the result of "
         'the step before. When all steps are done, say the last result, as in "ANSWER: 12".'
     )
 
     def question(self, seed: int) -> str:
-        """Make a question whose right results all lie in RANGE."""
+        """Draw a question whose correct results all lie in RANGE."""
         rng = self.np_random
         self.start = self.answer = int(rng.integers(2, 31))
         self.chain = []  # (operation, number) of each step
@@ -42,8 +41,8 @@ class Calculator(ToolEnv):
         return "\n".join([f"Start with {self.start}.", *steps])
 
     def reward(self, answer: str) -> float:
-        said = ANSWER.search(answer)
-        return float(said is not None and int(said[1]) == self.answer)
+        match = ANSWER.search(answer)
+        return float(match is not None and int(match[1]) == self.answer)
 
     def calculate(self, a: int, operation: str, b: int) -> dict:
         """Calculate with two whole numbers from 0 to 99.
@@ -55,12 +54,12 @@ class Calculator(ToolEnv):
         """
         result = compute(a, operation, b)
         if result not in RANGE:
-            raise UserError("the result is not a number from 0 to 99")
+            raise ValueError("the result is not a number from 0 to 99")
         return {"result": result}
 
 
 def draw_step(value: int, rng) -> tuple[str, int]:
-    """Return an operation and a number that take `value` to a result from 1 to 99."""
+    """Draw an operation and a number that turn `value` into a result from 1 to 99."""
     numbers = {
         "add": range(1, RANGE.stop - value),
         "subtract": range(1, value),

@@ -1,8 +1,8 @@
-"""A user's class with tools as an environment: tools:module:Class, without a registration.
+"""A user's class as an environment by its name, tools:module:Class, without registration.
 
-It is a ToolEnv, a Dialogue, or a class as TRL's GRPOTrainer takes it for `environment_factory`,
-which is used as it is: `reset` begins an episode, every other public method is a tool, and
-`get_reward` judges the episode. TRL itself is not needed.
+The class is a ToolEnv, a Dialogue, or a class as TRL's GRPOTrainer takes it for
+`environment_factory`, used unchanged: `reset` begins an episode, every other public method is a
+tool, and `get_reward` judges the episode. TRL need not be installed.
 """
 
 import inspect
@@ -15,96 +15,102 @@ from common.plugins import UserError, defined_at, find_module, place_of
 from envs.contract import BrokenContract, check_reward
 from envs.dialogue.dialogue_env import Dialogue
 from envs.tools.schemas import VARIADIC
-from envs.tools.thread import finished
+from envs.tools.thread import run_to_end
 from envs.tools.tool_env import ToolEnv
 
 FORM = "the form is tools:module:Class, as in tools:my_envs:MyTools"
-GIVEN = ("seed", "prompt")  # what `reset` may take, or all of it by **kwargs
-ATTRIBUTES = "system", "max_turns", "max_calls", "tool_timeout", "max_result_characters"
+RESET_ARGUMENTS = ("seed", "prompt")  # `reset` gets those it takes, or both in **kwargs
+ATTRIBUTES = ("system", "max_turns", "max_calls", "tool_timeout", "max_result_characters")
 
 
 def make_tools(name: str) -> gymnasium.Env:
-    """Make the environment "tools:module:Class". ValueError: it cannot be made"""
+    """Make the environment "tools:module:Class". UserError: it cannot be made"""
     module, attribute = find_module("environment", name.partition(":")[2], FORM)
-    made_by = getattr(module, attribute, None)
-    if not inspect.isclass(made_by):
-        there = [key for key, x in vars(module).items() if inspect.isclass(x) and _serves(x)]
-        choices = f"choices: {', '.join(there)}" if there else FORM
+    users_class = getattr(module, attribute, None)
+    if not inspect.isclass(users_class):
+        known = [key for key, x in vars(module).items() if inspect.isclass(x) and _is_usable(x)]
+        choices = f"choices: {', '.join(known)}" if known else FORM
         raise UserError(f"module {module.__name__!r} has no class {attribute!r}; {choices}")
     try:
-        thing = made_by()
+        instance = users_class()
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         reason = shorten(f"{type(error).__name__}: {error}", 300)
-        line = f"{place_of(error)}environment {name!r} cannot be made: {reason}"
-        raise UserError(line) from error
-    return thing if getattr(thing, "speaks_messages", False) else ClassOfTRL(thing)
+        message = f"{place_of(error)}environment {name!r} cannot be made: {reason}"
+        raise UserError(message) from error
+    return instance if getattr(instance, "speaks_messages", False) else TRLAdapter(instance)
 
 
-def _serves(thing: type) -> bool:
-    ours = (ToolEnv, Dialogue)
-    return thing not in ours and (issubclass(thing, ours) or hasattr(thing, "get_reward"))
+def _is_usable(cls: type) -> bool:
+    bases = (ToolEnv, Dialogue)
+    return cls not in bases and (issubclass(cls, bases) or hasattr(cls, "get_reward"))
 
 
-def _is_method(thing) -> bool:
-    return inspect.isfunction(thing) or inspect.ismethod(thing)  # methods, also of the class
+def _is_method(member) -> bool:
+    return inspect.isfunction(member) or inspect.ismethod(member)  # a class method is the latter
 
 
-class ClassOfTRL(ToolEnv):
-    """An object with `reset`, `get_reward` and tools, as TRL's trainer takes it.
+class TRLAdapter(ToolEnv):
+    """Wraps an object with `reset`, `get_reward` and tools, as TRL's trainer takes it.
 
-    The user's message is the class's attribute `prompt`, if it has one, with the text that `reset`
-    returns after it, as TRL puts it after the prompt of the data set's row. If both are empty, the
-    class's docstring is what the user says. `reset` gets the arguments among `seed` and `prompt`
-    that it takes. The class may also have the attributes of ToolEnv, as `system` and `max_turns`.
+    The user's message is the class's attribute `prompt`, if there is one, followed by the text that
+    `reset` returns; TRL likewise appends this text to the prompt of the dataset's row. If both are
+    empty, the message is the class's docstring. `reset` gets `seed` and `prompt` if it takes them.
+    The class may also have the attributes of ToolEnv, such as `system` and `max_turns`.
     """
 
-    def __init__(self, thing):
+    def __init__(self, instance):
         super().__init__()
-        self.thing, self.kind, self.tools = thing, type(thing), []
+        self.instance, self.cls, self.tools = instance, type(instance), []
         for name in ("reset", "get_reward"):
-            if not callable(getattr(thing, name, None)):
-                raise self._broken(name, "is missing: a class with tools must be a ToolEnv or have "
-                                         "reset() and get_reward()")  # fmt: skip
-        self.takes = inspect.signature(thing.reset).parameters.values()
-        for one in self.takes:
-            if one.default is one.empty and one.kind not in VARIADIC and one.name not in GIVEN:
-                said = f"needs {one.name!r}; it gets {' and '.join(GIVEN)}, and no data set's row"
-                raise self._broken("reset", said)
-        for name, _ in inspect.getmembers(self.kind, _is_method):
+            if not callable(getattr(instance, name, None)):
+                wanted = "a class with tools must be a ToolEnv or have reset() and get_reward()"
+                raise self._broken(name, f"is missing: {wanted}")
+        self.parameters = inspect.signature(instance.reset).parameters.values()
+        self._check_parameters()
+        for name, _ in inspect.getmembers(self.cls, _is_method):
             if name not in ("reset", "get_reward") and not name.startswith("_"):
-                self.tools.append(getattr(thing, name))
+                self.tools.append(getattr(instance, name))
         if not self.tools:
             raise self._broken("reset", "has no public method beside it that could be a tool")
         for name in ATTRIBUTES:
-            if hasattr(thing, name):
-                setattr(self, name, getattr(thing, name))
+            if hasattr(instance, name):
+                setattr(self, name, getattr(instance, name))
+
+    def _check_parameters(self) -> None:
+        for p in self.parameters:
+            optional = p.default is not p.empty or p.kind in VARIADIC
+            if not optional and p.name not in RESET_ARGUMENTS:
+                choices = " and ".join(RESET_ARGUMENTS)
+                message = f"needs {p.name!r}; it gets {choices}, and no row of a dataset"
+                raise self._broken("reset", message)
 
     def question(self, seed: int) -> str:
-        prompt = getattr(self.thing, "prompt", "")
-        given = {"seed": seed, "prompt": [{"role": "user", "content": prompt}]}
-        if all(one.kind is not one.VAR_KEYWORD for one in self.takes):
-            given = {one.name: given[one.name] for one in self.takes if one.name in given}
-        said = finished(lambda: self.thing.reset(**given))
-        if not isinstance(said, str | None):
-            raise self._broken("reset", f"returned {reprlib.repr(said)}; it must be None or a text")
-        text = f"{prompt}{said or ''}".strip() or inspect.cleandoc(self.kind.__doc__ or "")
+        prompt = getattr(self.instance, "prompt", "")
+        arguments = {"seed": seed, "prompt": [{"role": "user", "content": prompt}]}
+        if all(p.kind is not p.VAR_KEYWORD for p in self.parameters):
+            names = {p.name for p in self.parameters}
+            arguments = {name: value for name, value in arguments.items() if name in names}
+        text = run_to_end(lambda: self.instance.reset(**arguments))
+        if not isinstance(text, str | None):
+            raise self._broken("reset", f"returned {reprlib.repr(text)}; it must be None or a text")
+        text = f"{prompt}{text or ''}".strip() or inspect.cleandoc(self.cls.__doc__ or "")
         if not text:
-            said = "said nothing, and the class has no text `prompt` and no docstring instead"
-            raise self._broken("reset", said)
+            message = "returned no text, and the class has neither a `prompt` nor a docstring"
+            raise self._broken("reset", message)
         return text
 
     def reward(self, answer: str) -> float:
-        reward = finished(self.thing.get_reward)
+        reward = run_to_end(self.instance.get_reward)
         try:
             check_reward(self, "reward", reward)
         except BrokenContract as error:
-            said = f"returned {reprlib.repr(reward)}; it must be a finite number"
-            raise self._broken("get_reward", said) from error
+            message = f"returned {reprlib.repr(reward)}; it must be a finite number"
+            raise self._broken("get_reward", message) from error
         return reward
 
     def limit_reached(self) -> float:
-        return self.reward("")  # TRL asks for the reward however an episode ends
+        return self.reward("")  # like TRL, which asks for the reward however an episode ends
 
-    def _broken(self, name: str, what: str) -> BrokenContract:
-        place = defined_at(getattr(self.kind, name, None)) or defined_at(self.kind)
-        return BrokenContract(f"{place}{self.kind.__name__}.{name} {what}")
+    def _broken(self, name: str, problem: str) -> BrokenContract:
+        location = defined_at(getattr(self.cls, name, None)) or defined_at(self.cls)
+        return BrokenContract(f"{location}{self.cls.__name__}.{name} {problem}")

@@ -1,14 +1,13 @@
 """GSM8K: word problems for a model that has a calculator and may check its answer.
 
-The state of an episode is what the last checked answer was worth. `envs.tools.gsm8k_rows` gives the
-rows.
+An episode's state is the score of the last checked answer. `envs.tools.gsm8k_rows` gives the rows.
 """
 
 from envs.tools.arithmetic import evaluate
 from envs.tools.gsm8k_rows import number_of, source
 from envs.tools.tool_env import ToolEnv
 
-NO_BETTER = 0.05  # what it costs to check an answer that is no better than the one before
+RECHECK_COST = 0.05  # of checking an answer that is no better than the one before
 SYSTEM = """\
 You solve word problems whose answer is a number. Think step by step, and use the tool calculate \
 for arithmetic. Check your answer with calc_gsm8k_reward before you give it: 1.0 means that it is \
@@ -21,8 +20,8 @@ which 42 stands for your answer:
 class GSM8K(ToolEnv):
     """One problem per episode. A message without a call is the answer: 1 if it is right, else 0.
 
-    data: file of rows; None: rows are made by reasoning-gym
-    ValueError: see `envs.tools.gsm8k_rows.source`
+    data: a file of rows; None: reasoning-gym generates rows
+    UserError: see `envs.tools.gsm8k_rows.source`
     """
 
     family = "gsm8k"
@@ -30,7 +29,7 @@ class GSM8K(ToolEnv):
     tools = ("calculate", "calc_gsm8k_reward")
     system = SYSTEM
     max_turns = 8
-    source = staticmethod(source)  # where --data is checked before a run begins
+    source = staticmethod(source)  # checks --data before a run begins
 
     def __init__(
         self,
@@ -39,11 +38,11 @@ class GSM8K(ToolEnv):
         data: str | None = None,
     ):
         super().__init__(max_episode_steps, format_penalty)
-        self.row = source(data)
+        self.row_of = source(data)
 
     def question(self, seed: int) -> str:
-        text, self.solution = self.row(seed)
-        self.worth = 0.0  # of the answer before
+        text, self.solution = self.row_of(seed)
+        self.last_score = 0.0  # of the last checked answer
         return text
 
     def reward(self, answer: str) -> float:
@@ -63,8 +62,8 @@ class GSM8K(ToolEnv):
         Args:
             answer: The number that answers the question
         """
-        worth = self.reward(str(answer))
-        if worth <= self.worth:
-            self.pay(-NO_BETTER)
-        self.worth = worth
-        return str(worth)
+        score = self.reward(str(answer))
+        if score <= self.last_score:
+            self.pay(-RECHECK_COST)
+        self.last_score = score
+        return str(score)

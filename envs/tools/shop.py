@@ -1,26 +1,26 @@
-"""A shop: a customer says what to buy, and the agent buys it with tools.
+"""A shop: a customer orders one or two things, and the agent buys them with tools.
 
-`search` lists the things of a kind with colour and price, as in "red lamp for 40", and `add` and
-`remove` take what is listed. The basket lasts for the episode, which `check_out` ends: the right
-basket pays 1, and in any other basket each wrong thing costs. A message without a call leaves the
-shop with nothing.
+`search` lists the goods of a kind with colour and price, as in "red lamp for 40"; `add` and
+`remove` take an item of this list. `check_out` ends the episode: the right basket pays 1, and in
+any other basket each wrong item costs WRONG_ITEM_COST. A message without a call ends it with 0.
+
+Errors of the tools are ValueErrors, whose text the model reads.
 """
 
 from dataclasses import dataclass
 
-from common.plugins import UserError
 from envs.tools.tool_env import ToolEnv
 
 COLOURS = ("red", "green", "blue", "black")
 KINDS = ("lamp", "cup", "bag")
 PRICES = tuple(range(10, 70, 10))
-LIMITS = PRICES[1:-2]  # some prices are below and above each of them
-COST = 0.1  # of each wrong thing in the basket at the check-out
+LIMITS = PRICES[1:-2]  # each has prices below and above it
+WRONG_ITEM_COST = 0.1  # of each wrong item in the basket at the check-out
 
 
 @dataclass(frozen=True)
 class Good:
-    """A thing on the shelf, of which there is one."""
+    """A thing on the shelf. No two are equal."""
 
     colour: str
     kind: str
@@ -32,7 +32,7 @@ class Good:
 
 @dataclass(frozen=True)
 class Want:
-    """What the customer asks for."""
+    """One thing that the customer orders."""
 
     colour: str
     kind: str
@@ -47,7 +47,7 @@ class Want:
 
 
 class Shop(ToolEnv):
-    """One thing or two are to be bought; exactly one good of the shop fits each of them."""
+    """The customer orders one thing or two, and exactly one good of the shop fits each."""
 
     family = "shop"
     tasks = ()
@@ -69,22 +69,22 @@ class Shop(ToolEnv):
         return f"Buy a {' and a '.join(map(str, self.wanted))}."
 
     def _goods(self, kind: str, want: Want | None) -> list[Good]:
-        """Return three goods of a kind; of the wanted colour one fits, and one is too dear."""
-        rng = self.np_random
-        draw = lambda options: options[rng.integers(len(options))]
+        """Return three goods of a kind; of the wanted colour, one fits and one is too dear."""
         if want is None:
-            return [
-                Good(str(colour), kind, draw(PRICES)) for colour in rng.permutation(COLOURS)[:3]
-            ]
+            colours = self.np_random.permutation(COLOURS)[:3]
+            return [Good(str(colour), kind, self._draw(PRICES)) for colour in colours]
         cheap = [price for price in PRICES if price <= want.limit]
         dear = [price for price in PRICES if price > want.limit]
         others = [colour for colour in COLOURS if colour != want.colour]
         goods = [
-            Good(want.colour, kind, draw(cheap)),
-            Good(want.colour, kind, draw(dear)),
-            Good(draw(others), kind, draw(PRICES)),
+            Good(want.colour, kind, self._draw(cheap)),
+            Good(want.colour, kind, self._draw(dear)),
+            Good(self._draw(others), kind, self._draw(PRICES)),
         ]
-        return [goods[k] for k in rng.permutation(3)]
+        return [goods[k] for k in self.np_random.permutation(3)]
+
+    def _draw(self, options):
+        return options[self.np_random.integers(len(options))]
 
     def search(self, kind: str) -> str:
         """
@@ -93,7 +93,7 @@ class Shop(ToolEnv):
         Args:
             kind: what to look for (choices: ["lamp", "cup", "bag"])
         """
-        return self._listed([item for item, good in self.shelf.items() if good.kind == kind])
+        return _bullets([item for item, good in self.shelf.items() if good.kind == kind])
 
     def add(self, item: str) -> str:
         """
@@ -103,11 +103,11 @@ class Shop(ToolEnv):
             item: the thing as it is listed
         """
         if item not in self.shelf:
-            raise UserError(f"there is no {item}")
+            raise ValueError(f"there is no {item}")
         if item in self.basket:
-            raise UserError(f"the {item} is in the basket already")
+            raise ValueError(f"the {item} is in the basket already")
         self.basket.append(item)
-        return self._told()
+        return self._basket_text()
 
     def remove(self, item: str) -> str:
         """
@@ -117,33 +117,36 @@ class Shop(ToolEnv):
             item: the thing as it is listed
         """
         if item not in self.basket:
-            raise UserError(f"the {item} is not in the basket")
+            raise ValueError(f"the {item} is not in the basket")
         self.basket.remove(item)
-        return self._told()
+        return self._basket_text()
 
     def check_out(self) -> str:
         """
         Pay for what is in the basket and leave the shop.
         """
         if self.over:  # by an earlier call of the same message
-            raise UserError("you have left the shop")
-        wrong, missing = self.faults()
-        self.pay(-COST * len(wrong) if wrong or missing else 1.0)
+            raise ValueError("you have left the shop")
+        wrong, missing = self.check_basket()
+        self.pay(-WRONG_ITEM_COST * len(wrong) if wrong or missing else 1.0)
         self.end()
         return "Thank you."
 
     def reward(self, answer: str) -> float:
-        return 0.0  # whoever leaves without a purchase is paid nothing
+        return 0.0  # the agent left without buying anything
 
-    def faults(self) -> tuple[list[str], list[Want]]:
-        """Return the items of the basket that nobody wants, and what is still to be bought."""
-        fits = lambda item: any(want.fits(self.shelf[item]) for want in self.wanted)
-        wrong = [item for item in self.basket if not fits(item)]
-        bought = [self.shelf[item] for item in self.basket]
-        return wrong, [want for want in self.wanted if not any(map(want.fits, bought))]
+    def check_basket(self) -> tuple[list[str], list[Want]]:
+        """Return the items of the basket that fit no order, and the orders that no item fits."""
+        goods = {item: self.shelf[item] for item in self.basket}
+        wrong = [
+            item for item, good in goods.items() if not any(want.fits(good) for want in self.wanted)
+        ]
+        missing = [want for want in self.wanted if not any(map(want.fits, goods.values()))]
+        return wrong, missing
 
-    def _told(self) -> str:
-        return f"Basket:\n{self._listed(self.basket)}" if self.basket else "The basket is empty."
+    def _basket_text(self) -> str:
+        return f"Basket:\n{_bullets(self.basket)}" if self.basket else "The basket is empty."
 
-    def _listed(self, items: list[str]) -> str:
-        return "\n".join(f"- {item}" for item in items)
+
+def _bullets(items: list[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)

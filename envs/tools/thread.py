@@ -1,8 +1,8 @@
-"""A thread in which an environment's tools run, so that one that hangs can be left behind.
+"""Runs an environment's tools in a thread, so that a tool that hangs can be abandoned.
 
-Python cannot end a thread from outside. One that is left behind gets SystemExit raised in it, which
-ends loops of Python code, and code that waits for something as soon as it has waited. Threads that
-ignore it are counted, and no more are started than MAX_HUNG; none keeps the process from ending.
+Python cannot end a thread from outside. An abandoned thread gets SystemExit raised in it, which
+ends Python loops at once and blocking calls when they return. Threads that ignore it count as hung,
+and at most MAX_HUNG may hang at a time. They are daemons, so none keeps the process from ending.
 """
 
 import asyncio
@@ -17,39 +17,39 @@ MAX_HUNG = 16  # threads of a process that hang at the same time
 hung: list[threading.Thread] = []
 
 
-class TooLate(TimeoutError):
-    """A call took longer than it may, or cannot begin. The text says so, in words for the model."""
+class ToolTimeout(TimeoutError):
+    """A call exceeded its time limit, or cannot begin. The model reads the text."""
 
 
 class ToolThread:
-    """Calls functions, and waits for them, in one thread that begins with the first call."""
+    """Calls functions in one thread, which starts with the first call, and waits for them."""
 
     def __init__(self):
         self.thread, self.inbox = None, queue.SimpleQueue()
 
     def call(self, function: Callable, seconds: float | None):
-        """Return function(), or raise what it raises; a coroutine is run to its end.
+        """Return function(), or raise its exception; a coroutine is run to its end.
 
-        seconds: how long it may take; None: as long as it likes
-        TooLate: it took longer, or too many threads hang to start another
+        seconds: the time limit; None: no limit
+        ToolTimeout: the call took longer, or too many threads hang to start another
         """
         if self.thread is None and not self._start():
             if seconds is None:
-                return finished(function)
-            raise TooLate("the tool cannot run, because too many calls hang")
+                return run_to_end(function)
+            raise ToolTimeout("the tool cannot run, because too many calls hang")
         answer = queue.SimpleQueue()
         self.inbox.put((function, answer))
         try:
             result, error = answer.get(timeout=seconds)
         except queue.Empty:
-            self._leave()
-            raise TooLate(f"the tool did not answer within {seconds:g} s") from None
+            self._abandon()
+            raise ToolTimeout(f"the tool did not answer within {seconds:g} s") from None
         if error is not None:
             raise error
         return result
 
     def close(self) -> None:
-        """Let the thread end; a later call begins another one."""
+        """Let the thread end; a later call starts another one."""
         self.inbox.put(None)
         self.thread, self.inbox = None, queue.SimpleQueue()
 
@@ -59,12 +59,12 @@ class ToolThread:
             return False
         self.thread = threading.Thread(target=_serve, args=(self.inbox,), daemon=True)
         self.thread.start()
-        weakref.finalize(self, self.inbox.put, None)  # of an environment that nobody closed
+        weakref.finalize(self, self.inbox.put, None)  # in case nobody closes the environment
         return True
 
-    def _leave(self) -> None:
-        number = ctypes.c_ulong(self.thread.ident)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(SystemExit))
+    def _abandon(self) -> None:
+        ident = ctypes.c_ulong(self.thread.ident)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
         hung.append(self.thread)
         self.close()
 
@@ -73,19 +73,21 @@ def _serve(inbox: queue.SimpleQueue) -> None:
     while (request := inbox.get()) is not None:
         function, answer = request
         try:
-            result, error = finished(function), None
+            result, error = run_to_end(function), None
         except BaseException as raised:  # also SystemExit, and asyncio's CancelledError
             result, error = None, raised
         answer.put((result, error))
-        del request, function, answer, result, error  # the environment may go meanwhile
+        # While this waits, its variables must not keep a deleted environment alive.
+        del request, function, answer, result, error
     if hasattr(LOOPS, "loop"):
         LOOPS.loop.close()
 
 
-LOOPS = threading.local()  # an event loop for each thread: a connection belongs to its loop
+LOOPS = threading.local()  # an event loop per thread, because connections belong to a loop
 
 
-def finished(function: Callable):
+def run_to_end(function: Callable):
+    """Return function(), or the result of the coroutine that it returns."""
     result = function()
     if not inspect.isawaitable(result):
         return result

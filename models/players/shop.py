@@ -67,7 +67,7 @@ class Player:
 
     def plan(self) -> tuple[str, tuple]:
         """Return the right thought and the right call: a tool's name and its argument, if any."""
-        wrong, missing = self.env.faults()
+        wrong, missing = self.env.check_basket()
         if wrong:
             return f"I put back the {wrong[0]}", ("remove", wrong[0])
         if not missing:
@@ -95,7 +95,7 @@ class Player:
 
     def want(self) -> Want:
         """Return what it is about to buy, or has bought last."""
-        return (self.env.faults()[1] or self.env.wanted[::-1])[0]
+        return (self.env.check_basket()[1] or self.env.wanted[::-1])[0]
 
     def of_kind(self, kind: str) -> list[str]:
         return [item for item, good in self.env.shelf.items() if good.kind == kind]

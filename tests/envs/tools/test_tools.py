@@ -14,7 +14,7 @@ from tool_envs import Odd, Shop, double
 from transformers.utils import get_json_schema
 
 from envs import make_env
-from envs.contract import BrokenContract
+from envs.contract import BrokenContract, EnvError
 from envs.pool.seeds import training_seeds
 from envs.text_env import act, begin
 from envs.tools.schemas import BadArgument, arguments_of, describe, fits
@@ -543,7 +543,7 @@ def test_mistakes_inside_of_methods(mistakes, pool):
     with pytest.raises(BrokenContract, match=r"BadPay.pay returned the reward None"):
         act(env, call("buy"))
     envs = pool(partial(make_env, "tools:own_tools:Raises"), training_seeds(0, range(1)))
-    with pytest.raises(RuntimeError, match="IndexError") as raised:
+    with pytest.raises(EnvError, match="IndexError") as raised:
         envs.reset()
     assert place("own_tools.py", "Raises") in str(raised.value)
 

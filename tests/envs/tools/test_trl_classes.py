@@ -146,7 +146,7 @@ def classes(tmp_path, monkeypatch):
 def test_an_episode():
     env = make_env("tools:trl_tools:Guess")
     observation = begin(env, 4)
-    thing = env.unwrapped.thing
+    thing = env.unwrapped.instance
     text = f"It is below {thing.number + 1}."
     assert observation.messages == ({"role": "user", "content": text},)
     # the arguments of a data set without text, as TRL makes one, and the seed
@@ -162,7 +162,7 @@ def test_an_episode():
     assert step.metrics["tool_calls_per_turn"] == 1.0
     first = thing.number
     begin(env, 5)
-    assert thing is env.unwrapped.thing and thing.number != first  # one object, as TRL keeps it
+    assert thing is env.unwrapped.instance and thing.number != first  # one object, as TRL keeps it
     assert begin(env, 4).text == text
 
 
@@ -178,7 +178,7 @@ def test_what_the_user_says_and_the_attributes():
     env = make_env("tools:trl_tools:Silent")
     observation = begin(env, 0)
     assert observation.text == "The number is 7.\n\nGuess it."
-    assert env.unwrapped.thing.asked == [{"role": "user", "content": ""}]
+    assert env.unwrapped.instance.asked == [{"role": "user", "content": ""}]
     env = make_env("tools:trl_tools:Prompted")
     observation = begin(env, 9)
     assert (observation.system, observation.text) == ("You guess.", "Guess: seed 9")
@@ -204,9 +204,9 @@ def test_an_episode_is_played_again(workers, pool):
         ("NoReset", "NoReset.reset is missing: a class with tools must be a ToolEnv or have reset"),
         ("NoReward", "NoReward.get_reward is missing: a class with tools must be a ToolEnv or "),
         ("NoTools", "NoTools.reset has no public method beside it that could be a tool"),
-        ("Row", "Row.reset needs 'answer'; it gets seed and prompt, and no data set's row"),
+        ("Row", "Row.reset needs 'answer'; it gets seed and prompt, and no row of a dataset"),
         ("Number", "Number.reset returned 3; it must be None or a text"),
-        ("Mute", "Mute.reset said nothing, and the class has no text `prompt` and no docstring"),
+        ("Mute", "Mute.reset returned no text, and the class has neither a `prompt`"),
         ("NoNumber", "NoNumber.get_reward returned None; it must be a finite number"),
         ("NoDocstring", "tool 'look' needs a docstring, and a type hint and a line under Args:"),
         ("Raises", "environment 'tools:trl_tools:Raises' cannot be made: KeyError: 'key'"),
@@ -243,7 +243,7 @@ def test_the_tools_are_those_that_trl_takes():
     # of GRPOTrainer: the functions of the class but reset, get_reward and those with an underscore
     env = make_env("tools:trl_tools:Guess")
     begin(env, 0)
-    kind = type(env.unwrapped.thing)
+    kind = type(env.unwrapped.instance)
     names = [name for name, _ in inspect.getmembers(kind, predicate=inspect.isfunction)]
     ours = {"reset", "get_reward"}
     expected = [name for name in names if name not in ours and not name.startswith("_")]
