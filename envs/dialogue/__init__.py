@@ -1,4 +1,4 @@
-"""Environments in which somebody answers. `Dialogue` is the base class of a user's own."""
+"""Environments in which the agent talks with a user. `Dialogue` is the base class."""
 
-from envs.dialogue.dialogue_env import ChatUser as ChatUser
+from envs.dialogue.chat_user import ChatUser as ChatUser
 from envs.dialogue.dialogue_env import Dialogue as Dialogue

@@ -1,7 +1,7 @@
-"""A user has a number in mind, and answers in words until the agent has guessed it.
+"""A user has a number in mind and answers in words until the agent has guessed it.
 
-Seven guesses are enough for whoever guesses near the middle of what is still possible, and too few
-for whoever tries one number after the other. The user pays for each guess by what it rules out.
+Seven guesses are enough for an agent that halves the range, and too few for one that tries one
+number after another. Each guess is rewarded for the numbers that it rules out.
 """
 
 import math
@@ -21,9 +21,9 @@ LEFT = " Guesses left: {}."
 class Guess(Dialogue):
     """dialogue-guess: the last number in the agent's message is its guess.
 
-    Finding the number pays 1. Besides, a guess that leaves m of n possible numbers pays
-    log((n + 1) / (m + 1)) / log(51), and m is 0 where it is right. So a dialogue in which the
-    number is found pays 2 in all, however that was done.
+    Finding the number pays 1. In addition, a guess that leaves m of n possible numbers pays
+    log((n + 1) / (m + 1)) / log(51), where m = 0 if it is right. So every dialogue in which the
+    number is found pays 2 in all.
     """
 
     family = "guess"
@@ -32,37 +32,37 @@ class Guess(Dialogue):
 
     def open(self, seed: int | None) -> str:
         self.number = int(self.np_random.integers(1, LARGEST + 1))
-        self.above, self.below = 0, LARGEST + 1  # what the answers so far say of the number
+        self.above, self.below = 0, LARGEST + 1  # the answers' bounds, exclusive
         self.guesses = self.wasted = 0
         return "I have a number in mind. Can you guess it?" + LEFT.format(self.max_turns)
 
     def user(self, history: list[dict]) -> tuple[str, float, bool]:
-        named = NUMBER.findall(history[-1]["content"])
+        numbers = NUMBER.findall(history[-1]["content"])
         left = LEFT.format(self.max_turns - self.turns)
-        if not named:
+        if not numbers:
             return "Please name a number." + left, 0.0, False
-        guess, before = int(named[-1]), self.possible()
+        guess, before = int(numbers[-1]), self.possible()
         self.guesses += 1
         self.wasted += not self.above < guess < self.below
         if guess == self.number:
             return f"Yes, it is {guess}!", 1.0 + _share(before, 0), True
-        small = guess < self.number
-        if small:
+        too_small = guess < self.number
+        if too_small:
             self.above = max(self.above, guess)
         else:
             self.below = min(self.below, guess)
-        answer = ANSWERS[small][self.np_random.integers(2)].format(guess)
+        answer = ANSWERS[too_small][self.np_random.integers(2)].format(guess)
         return answer + left, _share(before, self.possible()), False
 
     def possible(self) -> int:
-        """Return how many numbers the answers have left."""
+        """Return how many numbers are still possible."""
         return self.below - self.above - 1
 
     def episode_metrics(self) -> dict[str, float]:
-        """wasted_guesses: share of the guesses that earlier answers had ruled out already"""
+        """wasted_guesses: share of the guesses that earlier answers had ruled out"""
         return {"wasted_guesses": self.wasted / max(1, self.guesses)}
 
 
 def _share(before: int, after: int) -> float:
-    """Return which share of the whole search took the possible numbers from `before` to `after`."""
+    """Return the share of the whole search that reduces the numbers from `before` to `after`."""
     return math.log((before + 1) / (after + 1)) / math.log(LARGEST + 1)

@@ -1,9 +1,8 @@
 """Environments of other libraries by name, as in `--env-name textarena:GuessTheNumber-v0`.
 
 Each library has an adapter in a file of this folder: a gymnasium environment with text in and text
-out, imported on demand. `envs.foreign` does the rest as for a user's own environments: parsing, the
-format penalty, and random numbers of the environment's own. docs/ecosystems.md tells what each
-library needs.
+out, imported on demand. As for a user's own environments, `envs.foreign` adds parsing, the format
+penalty and a separate random state. docs/ecosystems.md lists what each library needs.
 """
 
 import difflib
@@ -32,45 +31,45 @@ def make_adapted(
 ) -> ForeignEnv:
     """Make the environment "library:name".
 
-    max_episode_steps: number of turns after which an episode is truncated; default: the adapter's
+    max_episode_steps: turns after which an episode is truncated; default: the adapter's own
     own_random: see `ForeignEnv`
-    ValueError: the library is not installed, it has no such environment, or it cannot make it
+    UserError: the library is not installed, or it cannot make such an environment
     """
     _check_installed(name)
-    outside = random.getstate(), np.random.get_state()
+    random_state = random.getstate(), np.random.get_state()
     try:
         env = _adapter(name)(name.partition(":")[2])
     except ModuleNotFoundError as error:
         raise UserError(f"{name} needs the package {error.name}, please install it") from error
-    except Refused as error:
+    except CannotMake as error:
         raise UserError(f"{name}: {error}") from error
     except Exception as error:  # a library's constructor may raise anything
         reason = shorten(f"{type(error).__name__}: {error}", 300)
         raise UserError(f"environment {name!r} cannot be made: {reason}") from error
     finally:
-        set_random(outside)
+        set_random(random_state)
     steps = max_episode_steps or getattr(env, "time_limit", TIME_LIMIT)
     return ForeignEnv(TimeLimit(env, steps), format_penalty, own_random)
 
 
-class Refused(ValueError):
-    """An adapter cannot make an environment; the line says why and what can be made."""
+class CannotMake(ValueError):
+    """An adapter cannot make an environment; the message names the reason and the choices."""
 
 
-def check_name(name: str, known: Iterable[str], what: str) -> None:
-    """Refused: `name` is not among the known ones. what: what they are, as in "a game"."""
+def check_name(name: str, known: Iterable[str], kind: str) -> None:
+    """CannotMake: `name` is not one of `known`. kind: for the message, such as "game"."""
     known = list(known)
     if name not in known:
         near = ", ".join(difflib.get_close_matches(name, known, 5, 0))
-        raise Refused(f"the library has no such {what}; nearest first: {near}{MINE}")
+        raise CannotMake(f"the library has no such {kind}; nearest first: {near}{NAME_HINT}")
 
 
-def answer_with(what: str) -> str:
-    """Return the instruction that asks for reasoning and then for `what`."""
-    return THINK_SAY.replace("what you do", what)
+def answer_with(answer: str) -> str:
+    """Return the instruction that asks for reasoning and then for an answer."""
+    return THINK_SAY.replace("what you do", answer)
 
 
-MINE = " (a module of your own must have another name than the library)"
+NAME_HINT = " (a module of your own must have another name than the library)"
 
 
 def _adapter(name: str) -> type:
@@ -79,10 +78,10 @@ def _adapter(name: str) -> type:
 
 
 def _check_installed(name: str) -> None:
-    wanted = LIBRARIES[library(name)][1]
-    package = wanted.partition("==")[0]
+    requirement = LIBRARIES[library(name)][1]
+    package = requirement.partition("==")[0]
     try:
-        metadata.version(package)  # an import might find a module of the user's by that name
+        metadata.version(package)  # an import might find a user's module of that name
     except metadata.PackageNotFoundError as error:
-        install = f"pip install {wanted}, see docs/ecosystems.md{MINE}"
+        install = f"pip install {requirement}, see docs/ecosystems.md{NAME_HINT}"
         raise UserError(f"{name} needs the package {package}: {install}") from error

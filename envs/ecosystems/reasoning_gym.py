@@ -7,20 +7,20 @@ import gymnasium
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from envs.ecosystems import TEXT, Refused, answer_with, check_name
+from envs.ecosystems import TEXT, CannotMake, answer_with, check_name
 
-RIGHT = 0.99  # scores of right answers may be rounded
+RIGHT = 0.99  # a right answer's score may be rounded down
 
 
 class ReasoningGym(gymnasium.Env):
-    """The reward is the data set's own score of the answer, from 0 to 1."""
+    """The reward is the dataset's own score of the answer, from 0 to 1."""
 
     observation_space = action_space = TEXT
 
     def __init__(self, name: str):
         check_name(name, DATASETS, "data set")
         if name == "composite":
-            raise Refused("it mixes other data sets and asks nothing itself; name one of them")
+            raise CannotMake("it mixes other data sets and asks nothing itself; name one of them")
         self.name = name
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
@@ -34,7 +34,7 @@ class ReasoningGym(gymnasium.Env):
     def step(self, action: str):
         try:
             score = float(self.data.score_answer(action, self.entry))
-        except Exception:  # some data sets fail at answers that they cannot read
+        except Exception:  # some datasets raise on answers that they cannot parse
             score = 0.0
         text = f"The score is {score:g}. A right answer: {self.entry['answer']}"
         return text, score, True, False, self._info() | {"success": score >= RIGHT}

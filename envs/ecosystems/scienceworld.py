@@ -1,7 +1,7 @@
 """The tasks of ScienceWorld, as `scienceworld:boil`. Each environment has a Java process.
 
-The episode's seed chooses among the task's variations for training. Where these are few, episodes
-of an evaluation repeat what was trained on.
+The episode's seed chooses one of the task's training variations. If there are few of them,
+evaluation episodes repeat variations of training.
 """
 
 import shutil
@@ -10,13 +10,13 @@ import gymnasium
 from scienceworld import ScienceWorldEnv
 from scienceworld.constants import ID2TASK
 
-from envs.ecosystems import TEXT, Refused, answer_with, check_name
+from envs.ecosystems import TEXT, CannotMake, answer_with, check_name
 
-ENDLESS = 10**9  # turns; the limit is a wrapper's, which truncates
+NO_LIMIT = 10**9  # turns; a wrapper applies the limit as a truncation
 
 
 class ScienceWorld(gymnasium.Env):
-    """The reward is what a turn adds to the score, of which 1 is all; a ruined task costs 1."""
+    """A turn's reward is its gain in the score, whose maximum is 1; a ruined task costs 1."""
 
     observation_space = action_space = TEXT
     time_limit = 100  # turns, scienceworld's own default
@@ -24,10 +24,10 @@ class ScienceWorld(gymnasium.Env):
     def __init__(self, task: str):
         check_name(task, ID2TASK.values(), "task")
         if shutil.which("java") is None:
-            raise Refused("it needs Java, and there is no program `java`")
-        self.task, self.world = task, ScienceWorldEnv("", envStepLimit=ENDLESS)
+            raise CannotMake("it needs Java, and there is no program `java`")
+        self.task, self.world = task, ScienceWorldEnv("", envStepLimit=NO_LIMIT)
         self.world.load(task)
-        # Listing the commands that are valid now takes nine tenths of a turn, and nobody sees it.
+        # Listing the currently valid commands takes nine tenths of a turn, and nobody reads it.
         self.world.get_valid_action_object_combinations = list
         self.variations = self.world.get_variations_train()
         forms = ", ".join(self.world.get_possible_actions())
@@ -36,19 +36,20 @@ class ScienceWorld(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
         self.world.load(self.task, int(self.np_random.choice(self.variations)))
-        return self._seen(*self.world.reset())
+        message, facts = self.world.reset()
+        return self._observe(message, facts)
 
     def step(self, action: str):
-        said, reward, over, facts = self.world.step(action.partition("\n")[0])
-        text, info = self._seen(said, facts)
+        message, reward, over, facts = self.world.step(action.partition("\n")[0])
+        text, info = self._observe(message, facts)
         return text, reward / 100, over, False, info | {"success": facts["score"] >= 100}
 
     def close(self):
         self.world.close()
 
-    def _seen(self, said: str, facts: dict) -> tuple[str, dict]:
-        """Return what the game said over the room and the inventory, which a look would tell."""
-        parts = [said.strip(), facts["look"].strip(), facts["inv"].strip()]
+    def _observe(self, message: str, facts: dict) -> tuple[str, dict]:
+        """Return the text and its info: the game's message above the room and the inventory."""
+        parts = [message.strip(), facts["look"].strip(), facts["inv"].strip()]
         text = "\n\n".join(dict.fromkeys(part for part in parts if part))
         system = f"{facts['taskDesc'].strip()}\n{self.commands}"
         info = dict(system=system, instruction=answer_with("your command"), kept=parts[0])

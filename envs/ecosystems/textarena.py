@@ -1,27 +1,28 @@
 """The single-player games of textarena, as `textarena:GuessTheNumber-v0`.
 
-textarena gathers all messages since the start into each observation. Here the rules are the system
-message, and a turn brings only what is new, under the board where the game has one: how much of
-the past a prompt shows is the memory's business.
+textarena repeats all messages since the start in each observation. Here the rules are the system
+message, and a turn shows the new messages alone, below the board if the game has one: the memory
+decides how much of the past a prompt shows.
 """
 
 import gymnasium
 import textarena
 from textarena.envs.registration import ENV_REGISTRY
 
-from envs.ecosystems import TEXT, Refused, answer_with, check_name
+from envs.ecosystems import TEXT, CannotMake, answer_with, check_name
 
 BEGINNING, NOTHING_NEW = "The game begins.", "The game goes on."
 
 
 class TextArena(gymnasium.Env):
-    """A game ends by its own rules. It pays in the end: 1 is a win, less a part of the way."""
+    """A game ends by its own rules. It pays at the end: 1 for a win, less for partial success."""
 
     observation_space = action_space = TEXT
 
     def __init__(self, name: str):
-        check_name(name, (k for k in ENV_REGISTRY if not k.endswith(("-raw", "-train"))), "game")
-        self.game = self.bare = textarena.make(name)  # its outer layers put brackets around moves
+        games = [game for game in ENV_REGISTRY if not game.endswith(("-raw", "-train"))]
+        check_name(name, games, "game")
+        self.game = self.bare = textarena.make(name)  # its wrappers put brackets around moves
         while isinstance(self.bare, textarena.Wrapper):
             self.bare = self.bare.env
         try:
@@ -30,47 +31,54 @@ class TextArena(gymnasium.Env):
         except (AssertionError, ValueError):  # for instance "number of players has to be 2"
             alone = False
         if not alone:
-            raise Refused("only games of a single player can be played, and this is none")
+            raise CannotMake("only games of a single player can be played, and this is none")
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         self.game.reset(num_players=1, seed=seed)
-        news = self._news()
-        self.rules = "\n\n".join(said for kind, said in news if kind == "PROMPT")
+        messages = self._new_messages()
+        self.rules = "\n\n".join(text for kind, text in messages if kind == "PROMPT")
         self.board = ""
-        return self._seen([(kind, said) for kind, said in news if kind != "PROMPT"], BEGINNING)
+        others = [(kind, text) for kind, text in messages if kind != "PROMPT"]
+        return self._observe(others, BEGINNING)
 
     def step(self, action: str):
         over, _ = self.game.step(action)
-        news, reward, invalid = self._news(), 0.0, False
+        messages, reward, invalid = self._new_messages(), 0.0, False
         if over:
             rewards, ends = self.bare.close()
-            # Three games mix up the reward and the reason of what an invalid move ends.
+            # After an invalid move, three games put the reason in the reward's place.
             reward = 0.0 if isinstance(rewards[0], str) else float(rewards[0])
-            news.append(("END", ends[0].get("reason") or "The game is over."))
+            messages.append(("END", ends[0].get("reason") or "The game is over."))
             invalid = ends[0]["invalid_move"]
-        text, info = self._seen(news, NOTHING_NEW)
-        info |= {"success": over and reward >= 1}
-        info |= {"metrics": {"ended_by_invalid_move": float(invalid)}}  # read when it has ended
+        text, info = self._observe(messages, NOTHING_NEW)
+        info["success"] = over and reward >= 1
+        info["metrics"] = {"ended_by_invalid_move": float(invalid)}  # read at an episode's end only
         return text, reward, over, False, info
 
-    def _news(self) -> list[tuple[str, str]]:
-        """Return (kind, text) of what the game has said since the last turn.
+    def _new_messages(self) -> list[tuple[str, str]]:
+        """Return (kind, text) of the game's messages since the last turn.
 
-        A few games mix up the order of a message's parts in what they repeat of the player's move;
-        its text is then no string, and nothing is lost.
+        The player's own moves are left out. Where a few games repeat them, they confuse the order
+        of a message's parts, so its text is not a string; such messages are left out, too.
         """
         _, messages = self.bare.get_observation()
-        told = [(getattr(kind, "name", ""), text) for _, text, kind in messages]
-        told = [(k, t) for k, t in told if k != "PLAYER_ACTION" and isinstance(t, str)]
-        return [(k, t.strip()) for k, t in told if t.strip()]
+        return [
+            (getattr(kind, "name", ""), text.strip())
+            for _, text, kind in messages
+            if getattr(kind, "name", "") != "PLAYER_ACTION" and isinstance(text, str)
+            if text.strip()
+        ]
 
-    def _seen(self, news: list[tuple[str, str]], otherwise: str) -> tuple[str, dict]:
-        """Return what is new, with the board even if it is old, and keep all but the boards."""
-        boards = [said for kind, said in news if kind == "GAME_BOARD"]
-        kept = "\n\n".join(said for kind, said in news if kind != "GAME_BOARD") or otherwise
-        shown = [said for _, said in news]
+    def _observe(self, messages: list[tuple[str, str]], default: str) -> tuple[str, dict]:
+        """Return the text of new messages and its info. default: the text if there are none
+
+        The text begins with the last board if no message has a new one; memories keep no boards.
+        """
+        boards = [text for kind, text in messages if kind == "GAME_BOARD"]
+        kept = "\n\n".join(text for kind, text in messages if kind != "GAME_BOARD") or default
+        texts = [text for _, text in messages]
         if not boards and self.board:
-            shown = [self.board, *shown]
+            texts = [self.board, *texts]
         self.board = (boards or [self.board])[-1]
-        text = "\n\n".join(shown) or otherwise
+        text = "\n\n".join(texts) or default
         return text, dict(system=self.rules, instruction=answer_with("your move"), kept=kept)

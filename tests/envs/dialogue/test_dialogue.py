@@ -12,7 +12,8 @@ import gymnasium
 import pytest
 
 from envs.contract import BrokenContract
-from envs.dialogue.dialogue_env import GREETING, RULES, ChatUser, Dialogue, spoken
+from envs.dialogue.chat_user import GREETING, RULES, ChatUser
+from envs.dialogue.dialogue_env import Dialogue, without_thought
 from envs.text_env import act, begin
 from memory.window import WindowMemory
 
@@ -86,36 +87,36 @@ def test_messages_hold_plain_texts_whatever_kind_of_text_a_response_is():
 
 
 @pytest.mark.parametrize(
-    ("response", "said", "at"),
+    ("response", "message", "begin"),
     [
         ("Tea?", "Tea?", 0),
         ("  Tea?\n", "Tea?", 2),
         ("<think>a</think> b </think>\nTea?", "Tea?", 28),
         ("hm</think>Tea?", "Tea?", 10),  # templates that open <think> themselves
-        ("<think>Tea?", "", 11),  # a thought that was cut
+        ("<think>Tea?", "", 11),  # a truncated thought
         ("<think>a</think>\n<think>Tea?", "", 28),
         ("<think>Tea?</think>\n", "", 20),
         (" ", "", 1),
         ("", "", 0),
     ],
 )
-def test_what_is_spoken(response, said, at):
-    assert spoken(response) == (said, at)
+def test_a_message_without_its_thought(response, message, begin):
+    assert without_thought(response) == (message, begin)
 
 
 @pytest.mark.parametrize("response", ["", "<think>tea"])
-def test_what_cannot_be_heard_costs_the_penalty_and_is_told(response):
+def test_a_response_without_a_message_costs_the_penalty(response):
     env = Waiter(format_penalty=0.25)
     begin(env, seed=3)
     step = act(env, response)
     assert (step.valid, step.reward, step.terminated) == (False, -0.25, False)
     assert step.observation.text == Waiter.pardon
     assert step.action_at == len(response)
-    assert len(env.history) == 1  # the user has not heard it
+    assert len(env.history) == 1  # the user does not get it
     assert act(env, "tea").success
 
 
-def test_a_dialogue_that_is_too_long_is_cut_and_no_success():
+def test_a_dialogue_that_is_too_long_is_truncated_and_not_a_success():
     for turns, env in ((4, Waiter()), (2, Waiter(max_episode_steps=2))):
         begin(env, seed=0)
         steps = [act(env, "Soup?") for _ in range(turns)]
@@ -124,7 +125,7 @@ def test_a_dialogue_that_is_too_long_is_cut_and_no_success():
         assert steps[-1].metrics == {"heard": turns}
     begin(env, seed=0)
     act(env, "Soup?")
-    last = act(env, "tea")  # who ends in the last turn is not cut
+    last = act(env, "tea")  # ending in the last turn is not a truncation
     assert last.terminated and not last.truncated
 
 
@@ -157,7 +158,7 @@ def test_a_dialogue_begins_again_in_the_same_way():
         (("Yes.", 0.0, None), "Rude.user returned over = None; it must be True or False"),
     ],
 )
-def test_a_wrong_answer_of_the_user_is_told_with_its_method(answer, words):
+def test_an_invalid_answer_of_the_user_is_reported_with_its_method(answer, words):
     class Rude(Dialogue):
         def open(self, seed):
             return "Hello."
@@ -171,7 +172,7 @@ def test_a_wrong_answer_of_the_user_is_told_with_its_method(answer, words):
         act(env, "Hello.")
 
 
-def test_a_method_that_is_missing_is_told_with_the_class():
+def test_a_missing_method_is_reported_with_its_class():
     class Mute(Dialogue):
         pass
 
@@ -286,11 +287,11 @@ def test_the_mark_that_ends_a_dialogue(said, heard):
 
 
 @pytest.mark.parametrize(
-    "mark", ["8/10", "10", "100%", "-5", "0,7", "1.01", "1e9", "1/1", "0.5-0.8", "1_0"]
+    "score", ["8/10", "10", "100%", "-5", "0,7", "1.01", "1e9", "1/1", "0.5-0.8", "1_0"]
 )
-def test_a_mark_that_would_pay_too_much_ends_no_dialogue(mark):
-    with endpoint(says(f"Thanks.\n**DONE: {mark}**")) as (base_url, _):
-        with pytest.raises(ConnectionError, match=f"DONE: {mark}.* must be from 0 to 1"):
+def test_a_score_out_of_range_is_an_error(score):
+    with endpoint(says(f"Thanks.\n**DONE: {score}**")) as (base_url, _):
+        with pytest.raises(ConnectionError, match=f"DONE: {score}.* must be from 0 to 1"):
             ChatUser(base_url, "m", "Be brief.")([])
 
 
@@ -303,13 +304,13 @@ def test_a_mark_that_would_pay_too_much_ends_no_dialogue(mark):
         ((200, {"choices": [None]}), "gave no answer: TypeError"),
     ],
 )
-def test_an_endpoint_that_fails_is_told(answer, words):
+def test_a_failing_endpoint_is_reported(answer, words):
     with endpoint(answer) as (base_url, _):
         with pytest.raises(ConnectionError, match=rf"{base_url}/chat/completions {words}"):
             ChatUser(base_url, "m", "Be brief.").open()
 
 
-def test_an_endpoint_that_breaks_off_is_told():
+def test_an_endpoint_that_breaks_off_is_reported():
     with HTTPServer(("127.0.0.1", 0), Breaking) as server:
         threading.Thread(target=server.handle_request).start()
         user = ChatUser(f"http://127.0.0.1:{server.server_port}", "m", "Be brief.")
@@ -318,7 +319,7 @@ def test_an_endpoint_that_breaks_off_is_told():
 
 
 class Breaking(BaseHTTPRequestHandler):
-    """Promises more than it says."""
+    """Sends less than its Content-Length."""
 
     def do_POST(self):
         self.send_response(200)
@@ -330,7 +331,7 @@ class Breaking(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_endpoint_that_is_not_there_or_too_slow_is_told():
+def test_a_missing_or_slow_endpoint_is_reported():
     with endpoint() as (base_url, _):
         pass  # now nobody listens there
     with pytest.raises(ConnectionError, match="gave no answer"):
