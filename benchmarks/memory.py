@@ -26,7 +26,8 @@ from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.engines.contract import Response
 from ppo.model.actor_critic import ActorCritic, Reference
-from run.fit.estimate import Setting, Shape, totals
+from run.fit.estimate import Setting, totals
+from run.fit.shape import Shape
 from storage.rollout import RolloutStorage
 
 TURNS, PROMPT, RESPONSE = 16, 128, 128

@@ -13,13 +13,14 @@ import torch
 
 from common.plugins import UserError
 from ppo.model.decoder import choose_dtype
-from run.fit.estimate import MOMENTS, Setting, Shape, estimate, load_shape, loading, states, totals
+from run.fit.estimate import MOMENTS, Setting, estimate, loading, states, totals
 from run.fit.roofline import find_device, seconds
+from run.fit.shape import Shape, load_shape
 
 
 def check_fit(args) -> bool:
-    """Return whether the program is done, because --dry-run-memory only asks what a run needs. A
-    run on a GPU is warned. ValueError: as `dry_run`"""
+    """Estimate the memory, and return whether the program ends here: --dry-run-memory prints the
+    estimate and ends, and a run on a GPU may print a warning. It raises the errors of `dry_run`."""
     if args.dry_run_memory:
         dry_run(args)
     else:
@@ -28,27 +29,27 @@ def check_fit(args) -> bool:
 
 
 def dry_run(args) -> None:
-    """Print what a run would need. ValueError, with advice: it does not fit"""
+    """Print the memory that a run needs. It raises a UserError, with advice, if there is less."""
     shape, k = load_shape(args.model), args.critic_layers
     if k > shape.n_layers:
         raise UserError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
-    there = capacities(local_ranks())
-    setting = setting_of(args, there[0])
-    print(table(shape, setting, there))
+    available = capacities(local_ranks())
+    setting = setting_of(args, available[0])
+    print(table(shape, setting, available))
     print(times(shape, setting))
-    if not fits(needs(shape, setting), there):
-        raise UserError(advice(shape, setting, there))
+    if not fits(needs(shape, setting), available):
+        raise UserError(advice(shape, setting, available))
 
 
 def warn_if_too_large(args) -> None:
-    """On a GPU print one line if the estimate is larger than what there is."""
+    """On a GPU print one line if a run needs more memory than there is, by the estimate."""
     if not torch.cuda.is_available() or os.environ.get("RANK", "0") != "0":
         return
-    with suppress(ValueError):  # what is wrong with a model is told when it is loaded
-        shape, there = load_shape(args.model), capacities(local_ranks())
-        setting = setting_of(args, there[0])
-        if not fits(needs(shape, setting), there):
-            print(f"this may not fit: {advice(shape, setting, there)}", flush=True)
+    with suppress(ValueError):  # a model that cannot be read is reported when it is loaded
+        shape, available = load_shape(args.model), capacities(local_ranks())
+        setting = setting_of(args, available[0])
+        if not fits(needs(shape, setting), available):
+            print(f"this may not fit: {advice(shape, setting, available)}", flush=True)
 
 
 def local_ranks() -> int:
@@ -56,8 +57,8 @@ def local_ranks() -> int:
 
 
 def capacities(ranks_here: int) -> tuple[int, int]:
-    """Bytes (of the device, of the host) that a rank may use. On a CPU they are the same."""
-    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS tells no more
+    """Return the bytes of the device and of the host for each rank. On a CPU both are the same."""
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # all that macOS reports
     with suppress(FileNotFoundError), open("/proc/meminfo", encoding="utf-8") as info:
         host = 1024 * next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
     host //= ranks_here
@@ -65,7 +66,7 @@ def capacities(ranks_here: int) -> tuple[int, int]:
 
 
 def setting_of(args, device: int) -> Setting:
-    """Read the command line and the launcher's variables; `device` is in bytes."""
+    """Read a setting from the command line and the launcher's variables. device: its bytes"""
     ranks, cuda = int(os.environ.get("WORLD_SIZE", 1)), torch.cuda.is_available()
     vllm = args.engine != "transformers" and importlib.util.find_spec("vllm")
     derived = dict(ranks=ranks, cuda=cuda) | dict(
@@ -83,29 +84,30 @@ def setting_of(args, device: int) -> Setting:
 
 
 def needs(shape: Shape, setting: Setting) -> tuple[int, int]:
-    """Bytes (of the device at the peak, of the host)."""
+    """Return the bytes of the device at the peak, and those of the host."""
     moved = (size for term, size in states(shape, setting).items() if setting.on_host(term))
     return max(loading(shape, setting), *totals(shape, setting).values()), sum(moved)
 
 
-def fits(need: tuple[int, int], there: tuple[int, int]) -> bool:
-    return need[0] <= there[0] and need[1] <= there[1]
+def fits(need: tuple[int, int], available: tuple[int, int]) -> bool:
+    return need[0] <= available[0] and need[1] <= available[1]
 
 
-def table(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:
-    """One line for each term and one column for each moment."""
+def table(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
+    """Return a table with a line for each term and a column for each moment."""
     rows = estimate(shape, setting) | {"total": totals(shape, setting).values()}
     lines = [f"{'GB per rank':14s}" + "".join(f"{moment:>10s}" for moment in MOMENTS)]
     for term, sizes in rows.items():
         cells = (f"{size / 1e9:.2f}" if size else "-" for size in sizes)
         lines.append(f"{term:14s}" + "".join(f"{cell:>10s}" for cell in cells))
     peak, host = needs(shape, setting)
-    where = f"the {'GPU' if setting.cuda else 'CPU'} has {there[0] / 1e9:.2f} GB per rank"
+    where = f"the {'GPU' if setting.cuda else 'CPU'} has {available[0] / 1e9:.2f} GB per rank"
     lines.append(f"peak {peak / 1e9:.2f} GB; {where}")
     if peak == loading(shape, setting):
         lines.append("this is at the start, when each rank reads the whole model")
     if host:
-        lines.append(f"on the host {host / 1e9:.2f} GB; it has {there[1] / 1e9:.2f} GB per rank")
+        has = f"it has {available[1] / 1e9:.2f} GB per rank"
+        lines.append(f"on the host {host / 1e9:.2f} GB; {has}")
     return "\n".join(lines)
 
 
@@ -120,21 +122,25 @@ def times(shape: Shape, setting: Setting) -> str:
     return f"an update takes some {total} s on {device.name}s, by arithmetic: {each}"
 
 
-def advice(shape: Shape, setting: Setting, there: tuple[int, int]) -> str:
-    """One line: what is missing, and the single changes that help, the best one first."""
+def advice(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
+    """One line: which memory is too small, and every single change that helps, best first."""
     need = needs(shape, setting)
-    place = int(need[0] <= there[0])  # 0: the device is too small, 1: the host is
-    new = {words: needs(shape, replace(setting, **c)) for words, c in changes(setting).items()}
-    better = sorted((n[place], words) for words, n in new.items() if n[place] < 0.98 * need[place])
-    fit = {words: " (fits)" * fits(new[words], there) for _, words in better}
-    helps = ", ".join(f"{words}{fit[words]} {size / 1e9:.1f} GB" for size, words in better)
-    remedy = f"With one change: {helps}" if helps else "Take a smaller model"
-    lacks = f"the run needs {need[place] / 1e9:.1f} GB of the {('device', 'host')[place]} per rank"
-    return f"{lacks}, which has {there[place] / 1e9:.1f} GB. {remedy}"
+    memory = 1 if need[0] <= available[0] else 0  # the device's, or else the host's
+    name = ("device", "host")[memory]
+    helpful = []
+    for words, fields_changed in changes(setting).items():
+        then = needs(shape, replace(setting, **fields_changed))
+        if then[memory] < 0.98 * need[memory]:
+            helpful.append((then[memory], words, " (fits)" if fits(then, available) else ""))
+    lines = [f"{words}{fit} {size / 1e9:.1f} GB" for size, words, fit in sorted(helpful)]
+    remedy = f"With one change: {', '.join(lines)}" if lines else "Take a smaller model"
+    lacks = f"the run needs {need[memory] / 1e9:.1f} GB of the {name} per rank"
+    return f"{lacks}, which has {available[memory] / 1e9:.1f} GB. {remedy}"
 
 
 def changes(setting: Setting) -> dict[str, dict]:
-    """Words -> fields of a setting. Some may be in force already; `advice` drops those."""
+    """Return changes of a setting by the flags to give. Some may be in force already; they change
+    nothing, and `advice` leaves them out."""
     stage = 3 if setting.engine == "vllm" else 2  # transformers generates with whole weights
     more = dict(ranks=8 * setting.ranks, zero_stage=stage, n_env=max(1, setting.n_env // 8))
     now, first = setting.zero_stage, "" if setting.zero_stage else "--zero-stage 1 "

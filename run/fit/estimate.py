@@ -1,7 +1,7 @@
-"""How many bytes a run needs on each rank, from shapes alone: nothing is loaded or allocated.
+"""Estimates the bytes that a run needs on each rank, from shapes alone: nothing is allocated.
 
-A run passes through four MOMENTS; the largest sum of terms is the peak, and may be 15 % off. All
-turns have their full length. Tests and benchmarks/memory.py compare it with what is allocated.
+A run passes through four MOMENTS. The largest sum of terms is the peak; it may be 15 % off. All
+turns have their full length. Tests and benchmarks/memory.py compare it with measured allocations.
 In the formulas D is the hidden size, F the MLP's, Q and K the widths of queries and of keys, V the
 vocabulary, L and k the decoder layers of actor and critic, n the tokens of a micro-batch, and s the
 bytes of a number in the compute dtype. Not counted: CUDA's context (about 1 GB), fragmentation.
@@ -9,50 +9,14 @@ bytes of a number in the compute dtype. Not counted: CUDA's context (about 1 GB)
 
 from dataclasses import dataclass
 from math import ceil
-from textwrap import shorten
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
-
-from common.plugins import UserError
-from ppo.model.decoder import LOGITS_PER_CHUNK, is_plain
+from ppo.model.decoder import LOGITS_PER_CHUNK
+from run.fit.shape import Shape
 
 MOMENTS = ("generate", "score", "backward", "step")
 FP32 = 4  # bytes
 BUCKET = 5 * 10**8  # numbers that DeepSpeed reduces at a time: reduce_bucket_size
 LIVE = 10**9  # numbers that DeepSpeed gathers at a time: stage3_max_live_parameters
-
-
-class Shape:
-    """Sizes of a Llama-like decoder. AttributeError if `lm` is something else."""
-
-    def __init__(self, lm):
-        layer = lm.model.layers[0]
-        self.n_layers = len(lm.model.layers)  # L
-        self.hidden = lm.config.hidden_size  # D
-        self.intermediate = layer.mlp.gate_proj.out_features  # F
-        self.queries = layer.self_attn.q_proj.out_features  # Q, all heads together
-        self.keys = layer.self_attn.k_proj.out_features  # K, and the width of values
-        self.vocab = lm.config.vocab_size  # V
-        self.layer = sum(p.numel() for p in layer.parameters())
-        self.model = sum(p.numel() for p in lm.parameters())  # a tied lm_head counts once
-        self.plain = is_plain(layer)  # so that a top layer runs in part at response tokens alone
-        self.qk_norm = hasattr(layer.self_attn, "q_norm")  # normalised queries and keys (Qwen3)
-
-
-def load_shape(path: str) -> Shape:
-    """Read the shape of a directory or hub name. ValueError if it holds no Llama-like decoder."""
-    try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-        with torch.device("meta"):  # shapes without numbers
-            lm = AutoModelForCausalLM.from_config(config)
-    except Exception as error:  # transformers raises errors of many types here
-        reason = shorten(str(error) or repr(error), 300)
-        raise UserError(f"--model {path}: cannot read its configuration: {reason}") from error
-    try:
-        return Shape(lm)
-    except AttributeError as error:
-        raise UserError(f"--model {path}: no estimate for {type(lm).__name__}") from error
 
 
 @dataclass(frozen=True)
@@ -75,7 +39,6 @@ class Setting:
     lora_rank: int = 0  # 0: all parameters are trained
     no_critic: bool = False  # then k is 0
     ppo_epoch: int = 1
-    minibatch: int = 128  # turns of all ranks in an optimizer step
     tis_cap: float | None = None  # None: scoring computes log pi_old
     engine: str = "transformers"  # or vllm
     cuda: bool = False
@@ -87,17 +50,17 @@ class Setting:
         return self.prompt_limit + self.response_limit
 
     def on_host(self, term: str) -> bool:
-        """Does a term rest in the host's memory? On a CPU that is the device's own memory."""
+        """Whether a term is in the host's memory. On a CPU there is only one memory: False."""
         moved = {"optimizer": self.offload_optimizer, "reference": self.reference == "host"}
         return self.cuda and moved.get(term, term == "batch: lists")
 
     def shard(self, count: int, from_stage: int) -> int:
-        """This rank's part of what ZeRO shards from a stage on."""
+        """Return this rank's share of `count` numbers, which ZeRO shards from a stage on."""
         return ceil(count / self.ranks) if self.zero_stage >= from_stage else count
 
 
 def estimate(shape: Shape, setting: Setting) -> dict[str, tuple[int, int, int, int]]:
-    """Give term -> bytes on the device of a rank at each of the four MOMENTS."""
+    """Return the bytes of each term on a rank's device, at each of the four MOMENTS."""
     rows = {t: (size * (not setting.on_host(t)),) * 4 for t, size in states(shape, setting).items()}
     rows["gradients"] = (0, 0, *rows["gradients"][2:])
     generating = engine(shape, setting)
@@ -110,14 +73,14 @@ def estimate(shape: Shape, setting: Setting) -> dict[str, tuple[int, int, int, i
 
 
 def totals(shape: Shape, setting: Setting) -> dict[str, int]:
-    """Give moment -> bytes on the device of a rank."""
+    """Return the bytes on a rank's device at each moment."""
     columns = zip(*estimate(shape, setting).values(), strict=True)
     return dict(zip(MOMENTS, map(sum, columns), strict=True))
 
 
 def loading(shape: Shape, setting: Setting) -> int:
-    """Bytes on the device before anything is sharded, cast or moved away: the model and the critic
-    in fp32 and, if there is one, the copy that is the reference."""
+    """Return the bytes on the device before anything is sharded, cast or moved to the host: the
+    model and the critic in fp32, and the copy that becomes the reference."""
     critic = setting.critic_layers * shape.layer
     copied = setting.reference in ("device", "sharded") and not setting.lora_rank
     return FP32 * (shape.model + critic) + copied * setting.itemsize * shape.model
@@ -134,7 +97,7 @@ def trained(shape: Shape, setting: Setting) -> int:
 
 
 def states(shape: Shape, setting: Setting) -> dict[str, int]:
-    """Bytes of what stays from one update to the next, on the device or on the host."""
+    """Return the bytes of each term that stays from update to update, on the device or the host."""
     s, stage, count = setting.itemsize, setting.zero_stage, trained(shape, setting)
     # LoRA freezes the model in the compute dtype, and needs no copy of it as a reference. Frozen
     # norms and biases are fp32, but they are too few to count.
@@ -192,7 +155,7 @@ def casts(shape: Shape, setting: Setting) -> int:
     return copies * 2 * (actor + setting.critic_layers * shape.layer)
 
 
-def kept(shape: Shape, setting: Setting) -> int:
+def saved_per_token(shape: Shape, setting: Setting) -> int:
     """Bytes per token that a decoder layer keeps for its backward pass: for each norm, its input in
     fp32 and the normalised input (4 + s); 10 D of inputs to the five matrices behind the norms
     (8 D in fp32); q, k, v and the attention's output; gate, silu(gate), up and their product."""
@@ -212,10 +175,11 @@ def logits(shape: Shape, setting: Setting) -> int:
     return min(decisions(setting), max(1, LOGITS_PER_CHUNK // shape.vocab)) * shape.vocab
 
 
-def spared(shape: Shape, setting: Setting) -> int:
+def saved_by_top_layers(shape: Shape, setting: Setting) -> int:
     """Bytes of a micro-batch that the top layers of actor and critic need not keep: behind the
-    attention (a norm, inputs of two matrices and the MLP, as in `kept`) they see response tokens
-    alone. With a plain head as critic the trunk is the whole model, and runs whole."""
+    attention (a norm, inputs of two matrices and the MLP, as in `saved_per_token`) they compute
+    response tokens only. With a plain head as critic the trunk is the whole model, which computes
+    all tokens."""
     s, prompts = setting.itemsize, setting.token_budget - decisions(setting)
     behind = (FP32 + s) * shape.hidden + 4 * shape.hidden + 4 * s * shape.intermediate
     tops = 2 * (setting.critic_layers > 0) + setting.no_critic
@@ -227,13 +191,13 @@ def activations(shape: Shape, setting: Setting) -> int:
     (gradients of the MLP's product, its two factors, the hidden states at both ends and a matrix
     D x F) or the log-probs' (5 blocks of logits and lm_head's gradient, or 3 of these to sum)."""
     s, n, e = setting.itemsize, setting.token_budget, logits(shape, setting)
-    layer, layers = n * kept(shape, setting), shape.n_layers + setting.critic_layers
+    layer, layers = n * saved_per_token(shape, setting), shape.n_layers + setting.critic_layers
     backward = n * s * (3 * shape.intermediate + 2 * shape.hidden)
     backward += FP32 * shape.hidden * shape.intermediate
     matrix = 0 if setting.lora_rank else FP32 * shape.vocab * shape.hidden
     log_probs = max(20 * e + matrix, 3 * matrix)
     if not setting.gradient_checkpointing:
-        held = layers * layer - spared(shape, setting)
+        held = layers * layer - saved_by_top_layers(shape, setting)
         return casts(shape, setting) + held + max(backward, log_probs)
     # layers keep their inputs until their turn; casts are gone after the forward pass (which ends
     # with three blocks of logits), but a layer that is computed again casts its matrices again

@@ -10,7 +10,8 @@ merged turns, cached prefixes, environments, the push of the weights, the warm-u
 
 from dataclasses import dataclass
 
-from run.fit.estimate import FP32, Setting, Shape
+from run.fit.estimate import FP32, Setting
+from run.fit.shape import Shape
 
 COMPUTE, READ = 0.4, 0.6  # the shares of the published rates that are assumed to be reached
 STEP = 0.005  # seconds that are assumed for each step of vLLM beside the GPU's own work

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
 import main
 from run.fit import advice as dry_run
-from run.fit.estimate import Setting, Shape, loading, totals
+from run.fit.estimate import Setting, loading, totals
+from run.fit.shape import Shape
 
 SMALL = "--env-name toy --n-env 2 --e-len 2 --minibatch 4 --engine transformers --dry-run-memory"
 QWEN_CONFIG = Qwen2Config(

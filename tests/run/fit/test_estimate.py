@@ -24,7 +24,8 @@ from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import embed, precision
 from run.fit import estimate as memory_estimate
 from run.fit.advice import needs
-from run.fit.estimate import MOMENTS, Setting, Shape, estimate, totals
+from run.fit.estimate import MOMENTS, Setting, estimate, totals
+from run.fit.shape import Shape
 from storage.rollout import RolloutStorage
 
 # V = 10, D = 4, F = 6, L = 3, tied; two query heads of 2 (Q = 4), one key head of 2 (K = 2):
@@ -136,18 +137,18 @@ def test_without_a_critic_nothing_of_it_is_counted(shape):
 def test_activations_by_hand(shape, monkeypatch):
     # a token in a layer: two norms of 8 D = 64; inputs of five matrices 10 D = 40; q, k, v and the
     # output 4 (2 Q + 2 K) = 48; four blocks of the MLP 16 F = 96
-    assert memory_estimate.kept(shape, SETTING) == 248
+    assert memory_estimate.saved_per_token(shape, SETTING) == 248
     # bf16: norms of 6 D = 48, inputs 40, attention 24, MLP 48
-    assert memory_estimate.kept(shape, replace(SETTING, itemsize=2)) == 160
+    assert memory_estimate.saved_per_token(shape, replace(SETTING, itemsize=2)) == 160
     # turns of 4 + 2 tokens: of 12 tokens 4 are responses, 4 V = 40 entries
     assert memory_estimate.logits(shape, SETTING) == 40
     # behind the attention: a norm 32, inputs of two matrices 16, and the MLP 96. The top layers of
     # actor and critic keep these 144 of response tokens alone
-    assert memory_estimate.spared(shape, SETTING) == 2 * 8 * 144
+    assert memory_estimate.saved_by_top_layers(shape, SETTING) == 2 * 8 * 144
     # with a plain head all layers are trunk and run whole; without a critic the actor's is spared
     head = replace(SETTING, critic_layers=0)
-    assert memory_estimate.spared(shape, head) == 0
-    assert memory_estimate.spared(shape, replace(head, no_critic=True)) == 8 * 144
+    assert memory_estimate.saved_by_top_layers(shape, head) == 0
+    assert memory_estimate.saved_by_top_layers(shape, replace(head, no_critic=True)) == 8 * 144
     # four layers keep 12 x 248 = 2976 each. A layer's backward pass: 12 x 4 (3 F + 2 D) = 1248 and
     # a matrix of 4 D F = 96; the log-probs' 20 x 40 + 4 V D = 960 is less
     assert memory_estimate.activations(shape, SETTING) == 4 * 2976 - 2304 + 1344
@@ -316,7 +317,7 @@ def test_a_layer_keeps_what_autograd_saves(family, dtype):
     per_token = sum(n for shape, n in saved.values() if shape not in weights | rotations) / 20
     setting = replace(SETTING, itemsize=torch.finfo(dtype).bits // 8)
     # measured: 0.97 to 1.02 of it; log-sums of heads and roots of mean squares are not estimated
-    assert memory_estimate.kept(Shape(lm), setting) == pytest.approx(per_token, rel=0.05)
+    assert memory_estimate.saved_per_token(Shape(lm), setting) == pytest.approx(per_token, rel=0.05)
 
 
 def note(tensor, saved):

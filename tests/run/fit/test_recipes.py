@@ -10,7 +10,7 @@ from transformers import Qwen2Config
 
 from arguments import get_args
 from run.fit import advice
-from run.fit.estimate import load_shape
+from run.fit.shape import load_shape
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "recipes.md").read_text()
 ROWS = re.findall(r"^\| ((?:8 x )?)(\d+) GB \| (\S+) \| (.*?) \| ([\d.]+) \|$", PAGE, re.M)

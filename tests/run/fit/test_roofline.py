@@ -16,7 +16,7 @@ SHAPE = SimpleNamespace(
 # Two environments with 3 turns of P = 4 and R = 2 tokens, so T = 6; two epochs.
 SETTING = Setting(
     critic_layers=1, token_budget=12, prompt_limit=4, response_limit=2, n_env=2, e_len=3,
-    minibatch=3, ppo_epoch=2,
+    ppo_epoch=2,
 )  # fmt: skip
 # Times the assumed shares: 1000 operations and 600 bytes of memory in a second.
 DEVICE = Device("D", 10_000, 2500, 1000)

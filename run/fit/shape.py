@@ -1,0 +1,45 @@
+"""The sizes of a model, read from its config.json alone: no weights are loaded or allocated.
+
+Capital letters are those of the formulas in `run.fit.estimate` and `run.fit.roofline`.
+"""
+
+from textwrap import shorten
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from common.plugins import UserError
+from ppo.model.decoder import is_plain
+
+
+class Shape:
+    """The sizes of a Llama-like decoder `lm`. It raises an AttributeError for any other model."""
+
+    def __init__(self, lm):
+        layer = lm.model.layers[0]
+        self.n_layers = len(lm.model.layers)  # L
+        self.hidden = lm.config.hidden_size  # D
+        self.intermediate = layer.mlp.gate_proj.out_features  # F
+        self.queries = layer.self_attn.q_proj.out_features  # Q, all heads together
+        self.keys = layer.self_attn.k_proj.out_features  # K, and the width of values
+        self.vocab = lm.config.vocab_size  # V
+        self.layer = sum(p.numel() for p in layer.parameters())
+        self.model = sum(p.numel() for p in lm.parameters())  # a tied lm_head counts once
+        self.plain = is_plain(layer)  # so that a top layer runs in part at response tokens alone
+        self.qk_norm = hasattr(layer.self_attn, "q_norm")  # normalised queries and keys (Qwen3)
+
+
+def load_shape(path: str) -> Shape:
+    """Read the shape of the model in a directory or of a hub name. It raises a UserError if there
+    is no configuration, or if the model is not a Llama-like decoder."""
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        with torch.device("meta"):  # tensors with shapes but without memory
+            lm = AutoModelForCausalLM.from_config(config)
+    except Exception as error:  # transformers raises errors of many types here
+        reason = shorten(str(error) or repr(error), 300)
+        raise UserError(f"--model {path}: cannot read its configuration: {reason}") from error
+    try:
+        return Shape(lm)
+    except AttributeError as error:
+        raise UserError(f"--model {path}: no estimate for {type(lm).__name__}") from error
