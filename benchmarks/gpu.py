@@ -21,6 +21,7 @@ from ppo.engines.contract import CannotRun
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
+from storage.minibatch import MicroBatch
 
 TURNS, PROMPT, RESPONSE = 8, 600, 120
 DEVICE = ALONE.device
@@ -62,15 +63,15 @@ def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
     Returns the scores with three of the gradients, and the median seconds of three rounds.
     """
     lm.config._attn_implementation = "sdpa"  # an earlier call with `packed` has changed it
-    model = ActorCritic(lm, 2, 1.0, dtype=dtype, recompute=True, packed=packed)
+    model = ActorCritic(lm, 2, dtype=dtype, recompute=True, packed=packed)
     torch.manual_seed(1)
     torch.nn.init.normal_(model.head.weight, std=0.02)
-    ids, mask = turns(lm.config.vocab_size)
+    batch = turns(lm.config.vocab_size)
     rounds = []
     for _ in range(4):
         model.zero_grad()
         with Stopwatch() as took:
-            out = model(ids, mask)
+            out = model(batch)
             (out.logps.mean() + out.values.square().mean()).backward()
         rounds.append(took.seconds)
     first, last, branch = lm.model.layers[0], lm.model.layers[-1], model.branch[0]
@@ -84,14 +85,16 @@ def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
     return results, statistics.median(rounds[1:])
 
 
-def turns(vocab_size: int):
-    """Make turns of random lengths: ids and response_mask, both (TURNS, PROMPT + RESPONSE)."""
+def turns(vocab_size: int) -> MicroBatch:
+    """Make turns of random lengths, in rows of PROMPT + RESPONSE tokens."""
     rng = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, (TURNS, PROMPT + RESPONSE), generator=rng)
     prompts = torch.randint(PROMPT // 4, PROMPT, (TURNS, 1), generator=rng)
     responses = torch.randint(RESPONSE // 4, RESPONSE, (TURNS, 1), generator=rng)
     at = torch.arange(PROMPT + RESPONSE)
-    return ids.to(DEVICE), ((at >= prompts) & (at < prompts + responses)).to(DEVICE)
+    mask = (at >= prompts) & (at < prompts + responses)
+    tensors = ids, mask, ids[mask], torch.ones(int(mask.sum()))
+    return MicroBatch(torch.arange(TURNS), *(tensor.to(DEVICE) for tensor in tensors))
 
 
 def distance(ours, exact) -> float:
@@ -101,7 +104,7 @@ def distance(ours, exact) -> float:
 def time_sleep(lm, tokenizer, ends, folder: str, dtype) -> None:
     """Print the seconds of vLLM's start, pushes and sleep, and the GPU memory free after each."""
     lm.config._attn_implementation = "sdpa"
-    actor_critic = ActorCritic(lm, 0, 1.0, dtype=dtype)
+    actor_critic = ActorCritic(lm, 0, dtype=dtype)
     try:
         with Stopwatch() as took:
             engine = make_vllm(folder, tokenizer, ends, 32, dtype, PROMPT, RESPONSE)

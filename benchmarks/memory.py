@@ -96,8 +96,8 @@ def train(lm, setting: Setting, device: str) -> None:
     half = setting.itemsize == 2
     dtype, packed = torch.bfloat16 if half else torch.float32, half and setting.cuda
     options = dict(dtype=dtype, recompute=setting.gradient_checkpointing, packed=packed)
-    model = ActorCritic(lm, setting.critic_layers, 1.0, **options).to(device)
-    reference, agent = Reference(lm, 1.0, dtype), make_agent(args, model, ALONE)
+    model = ActorCritic(lm, setting.critic_layers, **options).to(device)
+    reference, agent = Reference(lm, dtype), make_agent(args, model, ALONE)
     rollouts = fill(setting, lm.config.vocab_size)
     rollouts.score(model, reference, agent.shuffled(rollouts.chains()))
     rollouts.compute_returns(make_estimator(args))

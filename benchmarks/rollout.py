@@ -85,7 +85,7 @@ def main() -> None:
 def measure(model: str, n_env: int) -> None:
     dtype = choose_dtype("auto", ALONE.device)
     lm, tokenizer, _ = load_lm(model, ALONE.device)
-    actor_critic = ActorCritic(lm, 0, 1.0, dtype=dtype)
+    actor_critic = ActorCritic(lm, 0, dtype=dtype)
     render = Renderer(tokenizer, PROMPT_LIMIT)
     make = partial(make_vllm, model, tokenizer, set(), n_env, dtype, PROMPT_LIMIT, RESPONSE_LIMIT)
     with Stopwatch() as start:  # the import of vLLM included

@@ -120,7 +120,7 @@ def bench_estimators() -> None:
         no_critic = name in GROUPED
         storage, learner = (without, alone) if no_critic else (rollouts, agent)
         args = get_args(["--advantages", name, "--model", str(TINY), *flags])
-        estimate, reference = make_estimator(args), Reference(lm, 1.0)
+        estimate, reference = make_estimator(args), Reference(lm)
         score = partial(storage.score, learner.actor_critic, reference, [list(storage.rows)])
         returns = partial(storage.compute_returns, estimate)
         work = (score, returns, partial(learner.update, storage))
@@ -178,7 +178,7 @@ def bench_merged() -> None:
 
 
 def _score_and_update(agent: Agent, rollouts: RolloutStorage) -> None:
-    reference = Reference(agent.actor_critic.lm, 1.0)
+    reference = Reference(agent.actor_critic.lm)
     rollouts.score(agent.actor_critic, reference, agent.shuffled(rollouts.chains()))
     agent.update(rollouts)
 
@@ -212,7 +212,8 @@ class PaddedStorage:
                 end = begin + len(response)
                 ids[b, begin - len(prompt) : end] = torch.tensor(prompt + response)
                 mask[b, begin:end] = True
-            batch = MicroBatch(part, ids.to(self.device), mask.to(self.device))
+            tensors = ids, mask, ids[mask], torch.ones(int(mask.sum()))
+            batch = MicroBatch(part, *(tensor.to(self.device) for tensor in tensors))
             yield batch, self.response_mask.flatten(0, 1)[part]
 
 
@@ -238,7 +239,7 @@ def bench_score() -> None:
     agent, rollouts = scored_batch([])
     trusting = copy(rollouts)
     trusting.trusted = True
-    reference, minibatches = Reference(agent.actor_critic.lm, 1.0), [rollouts.rows]
+    reference, minibatches = Reference(agent.actor_critic.lm), [rollouts.rows]
     own, engine = (
         partial(storage.score, agent.actor_critic, reference, minibatches)
         for storage in (rollouts, trusting)

@@ -63,15 +63,15 @@ class Ready(Engine):
 class Nothing:
     """Takes the place of the actor-critic and of the reference: everything is 0."""
 
-    def __call__(self, ids, mask, temperature=None, tokens=None):
-        zeros = torch.zeros(int(mask.sum()))
+    def __call__(self, batch):
+        zeros = torch.zeros(len(batch.tokens))
         return Scores(zeros, zeros, zeros) if self.critic else zeros
 
     def __init__(self, critic: bool):
         self.critic = critic
 
-    def values(self, ids, mask):
-        return torch.zeros(int(mask.sum()))
+    def values(self, batch):
+        return torch.zeros(len(batch.tokens))
 
 
 class Play:

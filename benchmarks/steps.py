@@ -50,7 +50,7 @@ def measure(args, model: str) -> None:
     lm, tokenizer, _ = load_lm(model, "cpu")
     names = ["vllm"] + ["compiled"] * args.compiled + ["transformers"]
     print(f"{args.shape or 'embedded'} model, {sum(p.numel() for p in lm.parameters()):,} weights")
-    actor_critic, engines = ActorCritic(lm, 0, 1.0), {}
+    actor_critic, engines = ActorCritic(lm, 0), {}
     for name in names:
         with Stopwatch() as took:
             engines[name] = make(name, model, tokenizer, args)

@@ -119,7 +119,7 @@ def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) 
         n_tokens = sum(len(responses[row]) for row in rows)
         total = 0.0
         for part in micro_batches(prompts, responses, rows, token_budget=8192):
-            logps = response_logps(lm, part.ids, part.response_mask, temperature=1.0)
+            logps = response_logps(lm, part)
             loss = -logps.sum() / n_tokens
             loss.backward()
             total += loss.item()

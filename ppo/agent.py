@@ -138,7 +138,7 @@ class Agent:
             denominator = first_token_weights(masks, self.first_token_weight).sum()
             summed = torch.zeros_like(denominator)
             for batch, mask in rollouts.batches(chosen):
-                values = self.stepper.model(batch.ids, batch.response_mask, critic_only=True)
+                values = self.stepper.model(batch, critic_only=True)
                 loss = self._value_loss(rollouts, values, batch.rows, mask).sum()
                 self.stepper.backward(loss / denominator)  # gradients add up to that of one mean
                 summed += loss.detach()
@@ -154,8 +154,7 @@ class Agent:
         n_tokens, n_weights = masks.sum(), first_token_weights(masks, self.first_token_weight).sum()
         sums, log_ratios = n_weights.new_zeros(len(FIGURES)), [n_weights.new_zeros(1)]
         for batch, mask in rollouts.batches(rows):
-            turns = batch.ids, batch.response_mask, batch.temperature, batch.tokens
-            scores = self.stepper.model(*turns, self.entropy_coef > 0)
+            scores = self.stepper.model(batch, entropy_grad=self.entropy_coef > 0)
             old_logps = rollouts.take(rollouts.logps, batch.rows, mask)
             gains = rollouts.take(advantages, batch.rows, mask)  # (R,), like all that follow
             policy, clipped = policy_loss(scores.logps, old_logps, gains, self.clip, self.ratio_cap)

@@ -24,8 +24,8 @@ class MicroBatch:
     rows: Tensor  # (turns,) indices in `prompts` and `responses`, in the order of their responses
     ids: Tensor  # (B, L) prompt, response, padding
     response_mask: Tensor  # (B, L) True on response tokens of all turns of a row
-    temperature: Tensor | None = None  # (R,) of each response token; None: the run's
-    tokens: Tensor | None = None  # (R,) the response tokens; None: those of ids
+    tokens: Tensor  # (R,) the sampled tokens, which may differ from those of ids (`storage.merged`)
+    temperature: Tensor  # (R,) the temperature at which each of them was sampled
 
 
 def micro_batches(
@@ -49,8 +49,9 @@ def micro_batches(
         yield _pad(prompts, responses, [chains[row] for row in chosen], device)
     # Where ZeRO shards the model, a pass is a collective: others would wait for a rank with fewer.
     for _ in range(max(map(len, plans)) - len(plans[ranks.rank])):
-        nothing = torch.zeros(1, 2, dtype=torch.long, device=device)
-        yield MicroBatch(torch.tensor([], dtype=torch.long), nothing, nothing.bool())
+        ids = torch.zeros(1, 2, dtype=torch.long, device=device)
+        tokens = ids[0, :0]
+        yield MicroBatch(tokens.cpu(), ids, ids.bool(), tokens, tokens.float())
 
 
 def _cut(ordered: list[int], lengths: dict[int, int], token_budget: int) -> list[list[int]]:
@@ -72,5 +73,6 @@ def _pad(prompts, responses, chains: list[list[int]], device) -> MicroBatch:
     # 0 pads, though it may be a real token: the mask alone says what is a response.
     ids, mask = pad_sequence(rows, batch_first=True), pad_sequence(masks, batch_first=True)
     turns = list(chain.from_iterable(chains))
-    said = tensor(chain.from_iterable(responses[turn] for turn in turns))
-    return MicroBatch(torch.tensor(turns), ids.to(device), mask.to(device), tokens=said.to(device))
+    tokens = tensor(chain.from_iterable(responses[turn] for turn in turns)).to(device)
+    temperature = torch.ones(len(tokens), device=device)  # the storage writes the responses' own
+    return MicroBatch(torch.tensor(turns), ids.to(device), mask.to(device), tokens, temperature)

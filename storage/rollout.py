@@ -203,16 +203,15 @@ class RolloutStorage:
         self._pad()
         self.first_epoch = first_epoch
         for batch, mask in chain.from_iterable(map(self.batches, first_epoch)):
-            turns = batch.ids, batch.response_mask, batch.temperature, batch.tokens
             if not self.trusted:
-                scores = actor_critic(*turns)
+                scores = actor_critic(batch)
                 values = scores.values
                 self.fill(self.logps, batch.rows, mask, scores.logps)
             elif self.critic:
-                values = actor_critic.values(batch.ids, batch.response_mask)
+                values = actor_critic.values(batch)
             if self.critic:
                 self.fill(self.values, batch.rows, mask, values)
-            ref_logps = reference(*turns)
+            ref_logps = reference(batch)
             self.fill(self.ref_logps, batch.rows, mask, ref_logps)
         for computed in (self.logps, self.ref_logps, *([self.values] if self.critic else [])):
             self.ranks.sum(computed)  # one rank has computed each row, the others hold zeros
@@ -228,7 +227,7 @@ class RolloutStorage:
             self._pad()
         self.values.zero_()  # rows that other ranks compute must be zeros when summed
         for batch, mask in self.batches(self.rows):
-            values = actor_critic.values(batch.ids, batch.response_mask)
+            values = actor_critic.values(batch)
             self.fill(self.values, batch.rows, mask, values)
         self.ranks.sum(self.values)
         self._score_ends(actor_critic)
@@ -303,7 +302,7 @@ class RolloutStorage:
         values = torch.zeros(len(ids))
         one, rows, budget = [[0]] * len(ids), range(len(ids)), self.token_budget
         for batch in micro_batches(ids, one, rows, budget, self.device, self.ranks):
-            values[batch.rows] = actor_critic.values(batch.ids, batch.response_mask).float().cpu()
+            values[batch.rows] = actor_critic.values(batch).float().cpu()
         self.ranks.sum(values)  # each rank has computed its share of the prompts
         self.bootstrap = values[: self.n_env]  # (N,)
         self.limit_values = dict(zip(limits, values[self.n_env :].tolist(), strict=True))

@@ -18,6 +18,7 @@ from common.ranks import ALONE  # noqa: E402
 from envs.pool.vec_env import VecEnv  # noqa: E402
 from envs.text_env import Observation  # noqa: E402
 from ppo.engines.contract import Response  # noqa: E402
+from storage.minibatch import MicroBatch  # noqa: E402
 from storage.rollout import RolloutStorage  # noqa: E402
 
 torch.set_num_threads(1)
@@ -203,12 +204,15 @@ def fill_storage(
     return rollouts
 
 
-def batch(*turns):
-    """(ids, response_mask) of (prompt, response) pairs, padded on the right with id 3."""
+def batch(*turns, temperature=1.0) -> MicroBatch:
+    """A micro-batch of (prompt, response) pairs, a row each, padded on the right with id 3."""
     width = max(len(p) + len(r) for p, r in turns)
     ids = torch.full((len(turns), width), 3)
     mask = torch.zeros(len(turns), width, dtype=torch.bool)
     for b, (p, r) in enumerate(turns):
         ids[b, : len(p) + len(r)] = torch.tensor(p + r)
         mask[b, len(p) : len(p) + len(r)] = True
-    return ids, mask
+    tokens = ids[mask]
+    return MicroBatch(
+        torch.arange(len(turns)), ids, mask, tokens, torch.full(tokens.shape, float(temperature))
+    )

@@ -14,17 +14,17 @@ from storage.rollout import RolloutStorage
 class Stub:
     """log pi of token i is -i / 100, V before a token is the id of the token before it / 10."""
 
-    def __call__(self, ids, response_mask, temperature=None, tokens=None):
-        logps = -ids[response_mask] / 100
-        return Scores(logps, logps * 0, self.values(ids, response_mask))
+    def __call__(self, batch):
+        logps = -batch.tokens / 100
+        return Scores(logps, logps * 0, self.values(batch))
 
-    def values(self, ids, response_mask):
-        return ids[:, :-1][response_mask[:, 1:]] / 10
+    def values(self, batch):
+        return batch.ids[:, :-1][batch.response_mask[:, 1:]] / 10
 
 
-def stub_reference(ids, response_mask, temperature=None, tokens=None):
+def stub_reference(batch):
     """log pi_0 of token i is -i / 200: log pi - log pi_0 = -i / 200."""
-    return -ids[response_mask] / 200
+    return -batch.tokens / 200
 
 
 def answer(prompt, ids, logps=None, pieces=None, **flags) -> Response:

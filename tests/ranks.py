@@ -36,8 +36,8 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage
     # recomputing, the log-probs of two tokens at a time as well
     ppo.model.decoder.LOGITS_PER_CHUNK = 2 * lm.config.vocab_size if recompute else 2**25
-    actor_critic = ActorCritic(lm, 1, temperature=1.0, recompute=recompute, lora_rank=rank)
-    reference = AdaptersOff(actor_critic) if rank else Reference(lm, 1.0)
+    actor_critic = ActorCritic(lm, 1, recompute=recompute, lora_rank=rank)
+    reference = AdaptersOff(actor_critic) if rank else Reference(lm)
     agent = Agent(
         actor_critic, lr=1e-3, critic_lr=2e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
         entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=1, minibatch=5,

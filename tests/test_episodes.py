@@ -191,7 +191,7 @@ def ragged_and_flat(actor_critic) -> tuple[RolloutStorage, RolloutStorage]:
     numbers = torch.randn(2, 5, 1, generator=g)
     # rows go from turn to turn: the fifth of the turns is the first one of environment 1
     for rollouts, order in ((ragged, [0, 4, 1, 2, 3]), (flat, [0, 1, 2, 3, 4])):
-        rollouts.score(actor_critic, Reference(make_lm(seed=5), 1.0), [list(rollouts.rows)])
+        rollouts.score(actor_critic, Reference(make_lm(seed=5)), [list(rollouts.rows)])
         rollouts.advantages = torch.zeros_like(rollouts.values)
         rollouts.returns = torch.zeros_like(rollouts.values)
         mask = rollouts.response_mask.flatten(0, 1)[rollouts.rows]
@@ -211,7 +211,7 @@ def make_agent(actor_critic, **options):
 def test_an_update_and_its_figures_know_no_missing_turns():
     results = []
     for k in range(2):
-        actor_critic = ActorCritic(make_lm(std=0.1), 1, temperature=1.0)
+        actor_critic = ActorCritic(make_lm(std=0.1), 1)
         torch.nn.init.normal_(actor_critic.head.weight, generator=torch.Generator().manual_seed(1))
         rollouts = ragged_and_flat(actor_critic)[k]
         assert len(rollouts.rows) == 5
@@ -233,7 +233,7 @@ def test_an_update_and_its_figures_know_no_missing_turns():
 
 def test_without_a_critic_there_is_nothing_of_one():
     lm = make_lm(std=0.1)
-    actor_critic = ActorCritic(lm, 0, temperature=1.0, critic=False)
+    actor_critic = ActorCritic(lm, 0, critic=False)
     assert actor_critic.critic_parameters() == []
     assert sum(p.numel() for p in actor_critic.parameters()) == sum(
         p.numel() for p in lm.parameters()
@@ -246,7 +246,7 @@ def test_without_a_critic_there_is_nothing_of_one():
         rollouts.insert(n, FakeStep(reward=float(n), terminated=True))
         rollouts.finish(n, FakePrompt([3]))
     rollouts.join()
-    rollouts.score(actor_critic, Reference(lm, 1.0), [list(rollouts.rows)])
+    rollouts.score(actor_critic, Reference(lm), [list(rollouts.rows)])
     assert rollouts.values is None
     seen = {}
     rollouts.compute_returns(lambda **turns: (seen.update(turns), (turns["rewards"], None))[1])
@@ -262,7 +262,7 @@ def test_without_a_critic_there_is_nothing_of_one():
 
 def test_the_kl_as_a_term_of_the_loss():
     """The gradient with it is the one without it plus that of beta times the mean of k3."""
-    actor_critic = ActorCritic(make_lm(std=0.1), 1, temperature=1.0)
+    actor_critic = ActorCritic(make_lm(std=0.1), 1)
     rollouts, _ = ragged_and_flat(actor_critic)
     gradients = []
     for kl in (None, KLPenalty(0.3, "k3", None, in_loss=True), KLPenalty(0.3, "k3", None)):
@@ -271,7 +271,7 @@ def test_the_kl_as_a_term_of_the_loss():
         gradients.append(actor_critic.lm.lm_head.weight.grad.clone())
         actor_critic.zero_grad()
     ((batch, mask),) = rollouts.batches(rollouts.rows)
-    logps = actor_critic(batch.ids, batch.response_mask).logps
+    logps = actor_critic(batch).logps
     (0.3 * k3(logps, rollouts.take(rollouts.ref_logps, batch.rows, mask)).mean()).backward()
     term = actor_critic.lm.lm_head.weight.grad
     assert term.abs().max() > 1e-3

@@ -27,6 +27,7 @@ from common.errors import RunError
 from common.plugins import UserError
 from ppo.engines.contract import CannotRun, Engine, Response
 from ppo.engines.lockstep import TransformersEngine
+from storage.minibatch import MicroBatch
 
 # vLLM reads these variables when it is imported. The engine core must share this process: weights
 # are pushed into it without a copy, and its steps are made from here.
@@ -198,9 +199,13 @@ class VLLMEngine(Engine):
             self._add(number, Probe(prompt.ids), number, min(8, self.response_limit))
         while not self.idle:
             for _, prompt, ids, logps, _ in self._step():
-                row = torch.tensor([prompt.ids + ids], device=actor_critic.lm.device)
-                mask = torch.arange(row.shape[1], device=row.device) >= len(prompt.ids)
-                ours = actor_critic(row, mask.unsqueeze(0)).logps.float().cpu()
+                tokens = torch.tensor(ids, device=actor_critic.lm.device)
+                row = torch.cat([torch.tensor(prompt.ids, device=tokens.device), tokens])[None]
+                mask = torch.arange(row.shape[1], device=row.device)[None] >= len(prompt.ids)
+                # Greedy sampling reports log-probs at temperature 1.
+                temperature = torch.full(tokens.shape, self.temperature or 1.0).to(tokens.device)
+                batch = MicroBatch(torch.tensor([0]), row, mask, tokens, temperature)
+                ours = actor_critic(batch).logps.float().cpu()
                 gaps.append((ours - torch.tensor(logps)).abs())
         self.llm.reset_prefix_cache()  # a batch must not depend on what was asked here
         gap = torch.cat(gaps).mean().item()

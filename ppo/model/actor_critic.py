@@ -25,6 +25,7 @@ from ppo.model.lora import adapted, adapters_off, add_adapters, export_adapter, 
 from ppo.model.packing import use_packing
 from ppo.model.pretrained import load_lm
 from ppo.model.reference import AdaptersOff, NoReference, Reference
+from storage.minibatch import MicroBatch
 
 
 class Scores(NamedTuple):
@@ -38,7 +39,6 @@ class Scores(NamedTuple):
 class ActorCritic(nn.Module):
     """A Hugging Face causal LM with a critic branch of `critic_layers` copied decoder layers.
 
-    temperature: sampling temperature; log-probs are those of the distribution that is sampled from
     value_grad_trunk: let the value loss train the shared trunk, too
     dtype: dtype of activations and matrix products; trained parameters and the softmax are fp32
     recompute: compute activations again in the backward pass instead of storing them
@@ -48,7 +48,7 @@ class ActorCritic(nn.Module):
     ValueError: the model is not a plain decoder or has too few layers, or peft is missing
     """
 
-    def __init__(self, lm, critic_layers: int, temperature: float, value_grad_trunk: bool = False,
+    def __init__(self, lm, critic_layers: int, value_grad_trunk: bool = False,
                  dtype: torch.dtype = torch.float32, recompute: bool = False,
                  packed: bool = False, lora_rank: int = 0, critic: bool = True):  # fmt: skip
         super().__init__()
@@ -72,54 +72,47 @@ class ActorCritic(nn.Module):
             nn.init.zeros_(self.head.bias)
         if lora_rank:  # after the copy: the critic trains its layers whole, without adapters
             add_adapters(lm, lora_rank, dtype)
-        self.temperature, self.value_grad_trunk = temperature, value_grad_trunk
-        self.dtype, self.recompute = dtype, recompute
+        self.value_grad_trunk, self.dtype, self.recompute = value_grad_trunk, dtype, recompute
         self.whole = nullcontext  # `with whole(parameters):` gathers them where they are sharded
 
-    def forward(self, ids: Tensor, response_mask: Tensor, temperature: Tensor | None = None,
-                tokens: Tensor | None = None, entropy_grad: bool = False,
-                critic_only: bool = False, base_only: bool = False) -> Scores | Tensor:  # fmt: skip
-        """Score the response tokens of some turns.
+    def forward(self, batch: MicroBatch, entropy_grad: bool = False, critic_only: bool = False,
+                base_only: bool = False) -> Scores | Tensor:  # fmt: skip
+        """Score the R response tokens of a batch, at the temperature at which each was sampled.
 
-        ids: (B, L), padded on the right; response_mask: (B, L), True on sampled tokens
-        temperature: (R,), with which each token was sampled; None: the run's temperature
-        tokens: (R,), the sampled tokens, if they are not those of ids (`storage.merged` says why)
         entropy_grad: whether entropies carry a gradient (only an entropy bonus needs it)
         critic_only: return values (R,) alone; no gradient reaches what is shared with the actor
         base_only: return the log-probs (R,) of the actor without its adapters
         """
         lm, layers = self.lm, self.lm.model.layers
-        temperature = self.temperature if temperature is None else temperature
         if base_only:
             with adapters_off(lm):
-                return decoder.response_logps(
-                    lm, ids, response_mask, temperature, self.dtype, tokens
-                )
-        with precision(ids.device, self.dtype):
+                return decoder.response_logps(lm, batch, self.dtype)
+        with precision(batch.ids.device, self.dtype):
             # In the warm-up .grad stays None here, so AdamW leaves the actor as it is, to the bit.
             with torch.set_grad_enabled(torch.is_grad_enabled() and not critic_only):
-                start = embed(lm, ids, response_mask, self.dtype, tokens)
-                hidden, layout, response_mask, tokens = start
+                hidden, layout, mask = embed(lm, batch.ids, batch.response_mask, self.dtype)
                 hidden = decode(layers[: self.n_trunk], hidden, layout, self.recompute)  # (B, L, D)
             if not critic_only:  # values need neither the actor's layers nor the softmax
                 top = layers[self.n_trunk :]
-                decided = decide(top, hidden, layout, response_mask, self.recompute)  # (R, D)
+                decided = decide(top, hidden, layout, mask, self.recompute)  # (R, D)
                 decided = lm.model.norm(decided)
-                logps, entropies = token_logps(lm, decided, tokens, temperature, entropy_grad)
+                logps, entropies = token_logps(
+                    lm, decided, batch.tokens, batch.temperature, entropy_grad
+                )
                 if self.head is None:
                     return Scores(logps, entropies, None)
             # Detached, the value loss does not train the layers that the policy acts with.
             shared = hidden if self.value_grad_trunk else hidden.detach()
-            decided = decide(self.branch, shared, layout, response_mask, self.recompute)  # (R, D)
+            decided = decide(self.branch, shared, layout, mask, self.recompute)  # (R, D)
             features = self.branch_norm(decided)
         # The head leaves autocast: bfloat16 would round values just above 1 to steps of 1/128.
         values = self.head(features.float()).squeeze(-1)
         return values if critic_only else Scores(logps, entropies, values)
 
-    def values(self, ids: Tensor, response_mask: Tensor) -> Tensor:
+    def values(self, batch: MicroBatch) -> Tensor:
         """Return the critic's values alone, (R,)."""
         # ZeRO gathers parameters in hooks, which a call of the module runs and a method would not.
-        return self(ids, response_mask, critic_only=True)
+        return self(batch, critic_only=True)
 
     def actor_parameters(self) -> list[nn.Parameter]:
         return [p for p in self.lm.parameters() if p.requires_grad]  # adapters freeze the rest
@@ -161,11 +154,10 @@ def make_models(args, device: str):
     lm, tokenizer, ends = load_lm(args.model, device, tokens, args.template_kwargs)
     if args.packed == "on" and cuda and not kernel:
         raise UserError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
-    temperature = args.temperature or 1  # 0 is greedy evaluation, which asks for no log-probs
     packed = args.packed == "on" or (args.packed == "auto" and kernel)
     options = dict(value_grad_trunk=args.value_grad_trunk, recompute=args.gradient_checkpointing)
     options |= dict(dtype=dtype, packed=packed, lora_rank=args.lora_rank, critic=not args.no_critic)
-    actor_critic = ActorCritic(lm, args.critic_layers, temperature, **options).to(device)
+    actor_critic = ActorCritic(lm, args.critic_layers, **options).to(device)
     reference = None if args.eval_only else make_reference(args, actor_critic)
     return actor_critic, reference, tokenizer, ends
 
@@ -176,7 +168,7 @@ def make_reference(args, actor_critic: ActorCritic) -> Reference | AdaptersOff |
     if args.lora_rank:
         return AdaptersOff(actor_critic)
     home = "cpu" if args.reference == "host" else None
-    reference = Reference(actor_critic.lm, actor_critic.temperature, actor_critic.dtype, home)
+    reference = Reference(actor_critic.lm, actor_critic.dtype, home)
     if args.reference == "sharded":
         shard(reference)
     return reference

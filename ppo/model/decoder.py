@@ -15,31 +15,26 @@ from torch.utils.checkpoint import checkpoint
 
 from common.plugins import UserError
 from ppo.model.packing import pack
+from storage.minibatch import MicroBatch
 
 PARTS = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}  # of a plain layer
 LOGITS_PER_CHUNK = 2**25  # entries of the (tokens, V) block that exists at a time: 128 MiB in fp32
 
 
-def response_logps(lm, ids, response_mask, temperature, dtype=torch.float32, tokens=None) -> Tensor:
-    """Return the log-probs (R,) of the response tokens of `ids` (B, L) under the plain model.
-
-    temperature: a number, or one for each response token, (R,)
-    tokens: as in `embed`
-    """
-    with precision(ids.device, dtype):
-        hidden, layout, response_mask, tokens = embed(lm, ids, response_mask, dtype, tokens)
+def response_logps(lm, batch: MicroBatch, dtype=torch.float32) -> Tensor:
+    """Return the log-probs (R,) of the response tokens of a batch under the plain model."""
+    with precision(batch.ids.device, dtype):
+        hidden, layout, response_mask = embed(lm, batch.ids, batch.response_mask, dtype)
         decisions = lm.model.norm(decide(lm.model.layers, hidden, layout, response_mask))
-        return token_logps(lm, decisions, tokens, temperature)[0]
+        return token_logps(lm, decisions, batch.tokens, batch.temperature)[0]
 
 
-def embed(lm, ids: Tensor, response_mask: Tensor, dtype=torch.float32, tokens=None):
-    """Return (hidden, layout, response_mask, tokens), which is what the decoder layers start from.
+def embed(lm, ids: Tensor, response_mask: Tensor, dtype=torch.float32):
+    """Return (hidden, layout, response_mask), which is what the decoder layers start from.
 
-    tokens: the response tokens (R,), if they are not those of `ids` (`storage.merged` says why)
     hidden: (B, L, D); layout: keyword arguments that tell each layer where the tokens stand;
-    response_mask: (B, L); tokens: the response tokens, (R,). A packed batch is one row, (1, P, D).
+    response_mask: (B, L). A packed batch is one row, (1, P, D).
     """
-    tokens = ids[response_mask] if tokens is None else tokens
     # Padding stands on the right, so causal attention never looks at it and needs no mask.
     positions = torch.arange(ids.shape[1], device=ids.device).unsqueeze(0)
     layout = dict(attention_mask=None)
@@ -48,7 +43,7 @@ def embed(lm, ids: Tensor, response_mask: Tensor, dtype=torch.float32, tokens=No
     # Autocast casts matrix products only; the residual stream keeps the dtype it starts with.
     hidden = lm.model.embed_tokens(ids).to(dtype)
     layout["position_embeddings"] = lm.model.rotary_emb(hidden, positions)
-    return hidden, layout, response_mask, tokens
+    return hidden, layout, response_mask
 
 
 def decode(layers, hidden: Tensor, layout: dict, recompute: bool = False) -> Tensor:
@@ -94,10 +89,10 @@ def decisions_of(hidden: Tensor, response_mask: Tensor) -> Tensor:
     return hidden[:, :-1][response_mask[:, 1:]]
 
 
-def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature, entropy_grad=False):
+def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature: Tensor, entropy_grad=False):
     """Return log-probs and entropies of `tokens` (R,) given `decisions` (R, D), both (R,).
 
-    temperature: a number, or one for each token, (R,)
+    temperature: of each token, (R,)
 
     Entropies are for the update alone: where gradients are off, they are (0,).
     """
@@ -106,9 +101,7 @@ def token_logps(lm, decisions: Tensor, tokens: Tensor, temperature, entropy_grad
     size = max(1, LOGITS_PER_CHUNK // lm.config.vocab_size)
     # Autograd would keep the logits of every chunk; a single chunk is small enough to keep.
     chunk_logps = _recomputed(_chunk_logps, len(tokens) > size)
-    each = torch.as_tensor(temperature, dtype=torch.float32, device=tokens.device)
-    each = each.expand(len(tokens)).split(size)
-    chunks = zip(decisions.split(size), tokens.split(size), each, strict=True)
+    chunks = zip(*(part.split(size) for part in (decisions, tokens, temperature)), strict=True)
     scores = [chunk_logps(weight, h, t, warm, entropy_grad) for h, t, warm in chunks]
     logps, entropies = zip(*scores, strict=True)
     return torch.cat(logps), torch.cat(entropies)
@@ -152,7 +145,7 @@ def check_decoder(lm) -> int:
         raise UserError(f"cannot build a critic branch on {type(lm).__name__}: {known}")
     ids = torch.arange(8, device=lm.device).unsqueeze(0) % lm.config.vocab_size
     with torch.no_grad():
-        hidden, layout, mask, _ = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool))
+        hidden, layout, mask = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool))
         decisions = body.norm(decide(body.layers, hidden, layout, mask))
         logits = linear(decisions, lm.lm_head.weight)  # after each token but the last
         # Small logits would hide a soft cap. So the head's are made larger here, up to 100.

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from ppo.model.decoder import response_logps
+from storage.minibatch import MicroBatch
 
 
 class Reference(nn.Module):
     """A frozen copy of the model, its matrices in `dtype`. It rests on `home`, if given."""
 
-    def __init__(self, lm, temperature: float, dtype=torch.float32, home: str | None = None):
+    def __init__(self, lm, dtype=torch.float32, home: str | None = None):
         super().__init__()
-        self.temperature, self.dtype = temperature, dtype
-        self.home, self.device = home, lm.device
+        self.dtype, self.home, self.device = dtype, home, lm.device
         # Autocast casts the actor's matrices alone. With norms or rotary tables in bf16 the copy
         # would compute something else, and the KL would not be 0 before the first update.
         copies = {}
@@ -26,10 +26,9 @@ class Reference(nn.Module):
         self.to(home or self.device)
 
     @torch.no_grad()
-    def forward(self, ids: Tensor, response_mask: Tensor, temperature=None, tokens=None) -> Tensor:
-        """Return the log-probs of the response tokens, (R,). Shapes as in `ActorCritic.forward`."""
-        temperature = self.temperature if temperature is None else temperature
-        return response_logps(self.lm, ids, response_mask, temperature, self.dtype, tokens)
+    def forward(self, batch: MicroBatch) -> Tensor:
+        """Return the log-probs of the response tokens, (R,)."""
+        return response_logps(self.lm, batch, self.dtype)
 
     @contextmanager
     def awake(self):
@@ -50,10 +49,10 @@ class AdaptersOff:
         self.actor_critic = actor_critic
 
     @torch.no_grad()
-    def __call__(self, ids: Tensor, response_mask: Tensor, temperature=None, tokens=None) -> Tensor:
+    def __call__(self, batch: MicroBatch) -> Tensor:
         """Return the log-probs of the response tokens, (R,)."""
         # Only a call of the whole module runs the hooks by which ZeRO gathers parameters.
-        return self.actor_critic(ids, response_mask, temperature, tokens, base_only=True)
+        return self.actor_critic(batch, base_only=True)
 
 
 class NoReference:
@@ -61,5 +60,5 @@ class NoReference:
 
     awake = staticmethod(nullcontext)
 
-    def __call__(self, ids: Tensor, response_mask: Tensor, temperature=None, tokens=None) -> Tensor:
-        return torch.full((int(response_mask.sum()),), float("nan"), device=ids.device)
+    def __call__(self, batch: MicroBatch) -> Tensor:
+        return torch.full(batch.tokens.shape, float("nan"), device=batch.ids.device)

@@ -58,7 +58,7 @@ def test_the_plain_engine_samples_what_the_other_one_does(lm, tokenizer):
     said = []
     for kind in (PlainEngine, TransformersEngine):
         engine = kind(tokenizer, {0}, 6, 1.0, max_num_seqs=3)
-        engine.push_weights(ActorCritic(lm, 0, 1.0))
+        engine.push_weights(ActorCritic(lm, 0))
         for slot, ids in enumerate([[5, 6, 7], [8, 9, 10, 11], [15]]):
             engine.submit(slot, FakePrompt(ids), seed=(1, slot))
         answers = {}

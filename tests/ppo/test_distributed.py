@@ -67,6 +67,7 @@ from arguments import TINY, get_args
 from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.model.actor_critic import make_models
+from storage.minibatch import MicroBatch
 
 initialize = deepspeed.initialize
 
@@ -82,8 +83,9 @@ ranks = make_ranks(args)
 actor_critic, reference, *_ = make_models(args, ranks.device)
 agent = make_agent(args, actor_critic, ranks)
 ids, mask = torch.arange(20).view(2, 10), torch.arange(10).expand(2, 10) > 4
+batch = MicroBatch(torch.arange(2), ids, mask, ids[mask], torch.ones(10))
 with torch.no_grad():
-    gap = reference(ids, mask) - agent.stepper.model(ids, mask).logps
+    gap = reference(batch) - agent.stepper.model(batch).logps
 print("gap:", gap.abs().max().item())
 """
 

@@ -20,7 +20,7 @@ ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
 
 
 def make_agent(k=1, seed=0, **options) -> Agent:
-    actor_critic = ActorCritic(make_lm(std=0.1), k, temperature=1.0)
+    actor_critic = ActorCritic(make_lm(std=0.1), k)
     options = dict(lr=0.1, critic_lr=0.2, minibatch=16) | options
     return Agent(
         actor_critic, clip=0.2, value_clip=float("inf"), first_token_weight=3.0, entropy_coef=0.0,
@@ -96,15 +96,15 @@ def test_each_round_has_fresh_values():
     assert (seen[1] != 0).any()
     # what is left in the storage is the word of the critic as it is now
     batch, mask = next(rollouts.batches(rollouts.rows))
-    values = agent.actor_critic.values(batch.ids, batch.response_mask)
+    values = agent.actor_critic.values(batch)
     assert_close(rollouts.values.flatten(0, 1)[batch.rows][mask], values)
 
 
 class Stub:
     """V before a token is the id of the token before it / 10."""
 
-    def values(self, ids, response_mask):
-        return ids[:, :-1][response_mask[:, 1:]] / 10
+    def values(self, batch):
+        return batch.ids[:, :-1][batch.response_mask[:, 1:]] / 10
 
 
 def standing_agent():

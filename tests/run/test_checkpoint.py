@@ -315,7 +315,7 @@ def test_sha256sum_checks_a_checkpoint(toy_run):
 
 def idle_agent(lm):
     """What a checkpoint is made of, but for the snapshot."""
-    actor_critic = ActorCritic(lm, 0, temperature=1.0)
+    actor_critic = ActorCritic(lm, 0)
     return SimpleNamespace(
         actor_critic=actor_critic, stepper=Stepper(actor_critic, None, 1.0, ALONE)
     )

@@ -89,12 +89,12 @@ def test_what_the_flag_says(extends, merge, merged):
 def trained(merge: str, token_budget: int, lora_rank=0, **options):
     """Score a batch of which most turns extend others, and return all that an update makes of it:
     log-probs, values and the gradient of a minibatch that cuts some chains."""
-    actor_critic = ActorCritic(make_lm(std=0.1), 1, 1.0, lora_rank=lora_rank, **options)
+    actor_critic = ActorCritic(make_lm(std=0.1), 1, lora_rank=lora_rank, **options)
     torch.manual_seed(1)
     for name, parameter in actor_critic.named_parameters():
         if "lora" in name or name.startswith("head"):  # at 0 they would hide what depends on them
             torch.nn.init.normal_(parameter, std=0.1)
-    reference = AdaptersOff(actor_critic) if lora_rank else Reference(make_lm(seed=2), 1.0)
+    reference = AdaptersOff(actor_critic) if lora_rank else Reference(make_lm(seed=2))
     agent = Agent(
         actor_critic, lr=1e-3, critic_lr=1e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
         entropy_coef=0.01, max_grad_norm=1.0, ppo_epoch=1, minibatch=8,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import FakePrompt, FakeStep, fill_storage
+from conftest import FakePrompt, FakeStep, batch, fill_storage
 from made_turns import Stub, answer, play, scored, two_by_two
 from torch.testing import assert_close
 
@@ -93,34 +93,32 @@ def test_score_values_fills_values_alone():
 
 @pytest.mark.parametrize("token_budget", [1, 40, 10**6])
 def test_scores_equal_the_model_on_each_row_alone(lm, token_budget):
-    actor_critic, reference = ActorCritic(lm, 1, temperature=0.8), Reference(lm, temperature=0.8)
+    actor_critic, reference = ActorCritic(lm, 1), Reference(lm)
     torch.nn.init.normal_(actor_critic.head.weight)
     rollouts = fill_storage(token_budget=token_budget, temperature=0.8)
     rollouts.score(actor_critic, reference, [rollouts.rows])
     for t in range(rollouts.e_len):
         for n in range(rollouts.n_env):
             response = rollouts.responses[t][n]
-            ids = torch.tensor([response.prompt.ids + response.ids])
-            mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(response.prompt.ids)
-            alone, width = actor_critic(ids, mask), len(response.ids)
+            turn = response.prompt.ids, response.ids
+            alone, width = actor_critic(batch(turn, temperature=0.8)), len(response.ids)
             assert_close(rollouts.logps[t, n, :width], alone.logps, atol=2e-5, rtol=0)
             assert_close(rollouts.values[t, n, :width], alone.values, atol=2e-5, rtol=0)
             assert_close(rollouts.ref_logps[t, n, :width], alone.logps, atol=2e-5, rtol=0)
 
 
 def test_the_bootstrap_is_the_value_of_the_first_token_of_any_response(lm):
-    actor_critic = ActorCritic(lm, 1, temperature=1.0)
+    actor_critic = ActorCritic(lm, 1)
     torch.nn.init.normal_(actor_critic.head.weight)
     rollouts = fill_storage()
     rollouts.limit(1, FakePrompt([9, 8, 7]))
-    rollouts.score(actor_critic, Reference(lm, 1.0), [rollouts.rows])
+    rollouts.score(actor_critic, Reference(lm), [rollouts.rows])
     for prompt, value in [
         *zip(rollouts.next_prompts, rollouts.bootstrap, strict=True),
         (FakePrompt([9, 8, 7]), torch.tensor(rollouts.limit_values[2, 1])),
     ]:
-        ids = torch.tensor([prompt.ids + [55, 66]])
-        mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(prompt.ids)
-        assert_close(value, actor_critic(ids, mask).values[0], atol=2e-5, rtol=0)
+        alone = actor_critic(batch((prompt.ids, [55, 66])))
+        assert_close(value, alone.values[0], atol=2e-5, rtol=0)
 
 
 # ---- returns --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import FakePrompt, make_lm
+from conftest import FakePrompt, batch, make_lm
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
@@ -20,7 +20,7 @@ PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
 
 def engine_on(lm, tokenizer, ends=(0,), limit=12, temperature=1.0, slots=1):
     engine = TransformersEngine(tokenizer, set(ends), limit, temperature, max_num_seqs=slots)
-    actor_critic = ActorCritic(lm, 0, temperature or 1.0)
+    actor_critic = ActorCritic(lm, 0)
     engine.push_weights(actor_critic)
     return engine, actor_critic
 
@@ -45,9 +45,8 @@ def test_greedy_equals_plain_generate(lm, tokenizer):
 def test_logps_equal_the_trainers(lm, tokenizer, temperature):
     engine, actor_critic = engine_on(lm, tokenizer, temperature=temperature)
     for response in generate(engine, PROMPTS).values():
-        ids = torch.tensor([response.prompt.ids + response.ids])
-        mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(response.prompt.ids)
-        logps = actor_critic(ids, mask).logps
+        turn = batch((response.prompt.ids, response.ids), temperature=temperature)
+        logps = actor_critic(turn).logps
         assert_close(torch.tensor(response.logps), logps, atol=1e-4, rtol=0)
 
 
@@ -85,7 +84,7 @@ def test_push_takes_the_new_weights(lm, tokenizer):
     engine, _ = engine_on(lm, tokenizer, temperature=0)
     before = generate(engine, PROMPTS)
     other = make_lm(seed=1)
-    engine.push_weights(ActorCritic(other, 0, 1.0))
+    engine.push_weights(ActorCritic(other, 0))
     after = generate(engine, PROMPTS)
     assert any(before[i].ids != after[i].ids for i in before)
 

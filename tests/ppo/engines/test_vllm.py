@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import FakePrompt, make_lm
+from conftest import FakePrompt, batch, make_lm
 from small_envs import SlowestFirst
 from torch.testing import assert_close
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -90,7 +90,7 @@ def setup(engines, tokenizer):
             one.response_limit, one.temperature = limit, temperature
         engine.recent.clear()
         engine.agreed = False
-        actor_critic = ActorCritic(big_heads(tie, seed), 0, temperature or 1.0)
+        actor_critic = ActorCritic(big_heads(tie, seed), 0)
         engine.push_weights(actor_critic)
         engine.stats()
         return engine, actor_critic
@@ -116,9 +116,9 @@ def assert_greedy(engine, lm):
 
 def assert_same_logps(responses, actor_critic):
     for response in responses.values():
-        ids = torch.tensor([response.prompt.ids + response.ids])
-        mask = torch.arange(ids.shape[1]).unsqueeze(0) >= len(response.prompt.ids)
-        logps = actor_critic(ids, mask).logps
+        # temperature 0 reports log-probs at temperature 1
+        turn = (response.prompt.ids, response.ids)
+        logps = actor_critic(batch(turn, temperature=response.temperature or 1.0)).logps
         assert_close(torch.tensor(response.logps), logps, atol=1e-4, rtol=0)
 
 
@@ -145,7 +145,7 @@ def test_a_push_takes_the_new_weights_and_drops_cached_prefixes(setup, tie):
         slot: r.ids for slot, r in before.items()
     }
     assert engine.stats()["engine/prefix_hits"] == pytest.approx(256 / 292)
-    other = ActorCritic(big_heads(tie, seed=1), 0, 1.0)
+    other = ActorCritic(big_heads(tie, seed=1), 0)
     engine.push_weights(other)
     assert_greedy(engine, other.lm)
     assert engine.stats()["engine/prefix_hits"] == pytest.approx(128 / 292)
@@ -168,7 +168,7 @@ def test_every_parameter_is_pushed(setup, tie):
 
 def test_one_bad_push_is_a_warning_and_two_in_a_row_end_the_run(setup, capsys):
     engine, held = setup()
-    other = ActorCritic(big_heads(True, seed=1), 0, 1.0)
+    other = ActorCritic(big_heads(True, seed=1), 0)
     for _ in range(2):
         assert engine.check_weights(other) > 1e-3
         (line,) = capsys.readouterr().err.splitlines()

@@ -17,43 +17,43 @@ PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
 
 
 def test_logps_are_those_of_the_plain_model_at_the_temperature(lm):
-    ids, mask = batch((PROMPT, RESPONSE))
-    scores = ActorCritic(lm, 1, temperature=0.7)(ids, mask)
+    turns = batch((PROMPT, RESPONSE), temperature=0.7)
+    scores = ActorCritic(lm, 1)(turns)
     # the token at position 4 is predicted by the logits at position 3, the last prompt token
-    logps = (lm(ids).logits[0, 3:6] / 0.7).log_softmax(-1)
+    logps = (lm(turns.ids).logits[0, 3:6] / 0.7).log_softmax(-1)
     assert_close(scores.logps, logps[range(3), RESPONSE])
     assert_close(scores.entropies, -(logps.exp() * logps).sum(-1))
 
 
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_values_start_at_zero_and_are_aligned_with_the_token_they_precede(lm, k):
-    actor_critic = ActorCritic(lm, k, temperature=1.0)
-    ids, mask = batch((PROMPT, RESPONSE))
-    assert (actor_critic(ids, mask).values == 0).all()
+    actor_critic = ActorCritic(lm, k)
+    turns = batch((PROMPT, RESPONSE))
+    assert (actor_critic(turns).values == 0).all()
     torch.nn.init.normal_(actor_critic.head.weight)
     # untrained copies equal the actor's layers: values are the head on the plain model's states
-    hidden = lm.model(ids).last_hidden_state[0, 3:6]
-    assert_close(actor_critic(ids, mask).values, actor_critic.head(hidden).squeeze(-1))
-    assert_close(actor_critic.values(ids, mask), actor_critic(ids, mask).values)
+    hidden = lm.model(turns.ids).last_hidden_state[0, 3:6]
+    assert_close(actor_critic(turns).values, actor_critic.head(hidden).squeeze(-1))
+    assert_close(actor_critic.values(turns), actor_critic(turns).values)
 
 
 def test_value_before_a_token_does_not_depend_on_it(lm):
-    actor_critic = ActorCritic(lm, 1, temperature=1.0)
+    actor_critic = ActorCritic(lm, 1)
     torch.nn.init.normal_(actor_critic.head.weight)
-    one = actor_critic(*batch((PROMPT, [9, 10, 11]))).values
-    other = actor_critic(*batch((PROMPT, [9, 10, 50]))).values
+    one = actor_critic(batch((PROMPT, [9, 10, 11]))).values
+    other = actor_critic(batch((PROMPT, [9, 10, 50]))).values
     assert_close(one, other)
-    changed = actor_critic(*batch((PROMPT, [9, 50, 11]))).values
+    changed = actor_critic(batch((PROMPT, [9, 50, 11]))).values
     assert_close(one[:2], changed[:2])
     assert (one[2] - changed[2]).abs() > 1e-3
 
 
 def test_padding_and_neighbours_change_nothing(lm):
-    actor_critic = ActorCritic(lm, 1, temperature=1.0)
+    actor_critic = ActorCritic(lm, 1)
     torch.nn.init.normal_(actor_critic.head.weight)
-    alone = actor_critic(*batch((PROMPT, RESPONSE)))
-    ids, mask = batch((PROMPT, RESPONSE), (PROMPT * 3, RESPONSE * 2))
-    together = actor_critic(ids, mask)
+    alone = actor_critic(batch((PROMPT, RESPONSE)))
+    turns = batch((PROMPT, RESPONSE), (PROMPT * 3, RESPONSE * 2))
+    together = actor_critic(turns)
     assert_close(together.logps[:3], alone.logps, atol=1e-5, rtol=0)
     assert_close(together.values[:3], alone.values, atol=1e-5, rtol=0)
 
@@ -61,7 +61,7 @@ def test_padding_and_neighbours_change_nothing(lm):
 def test_only_response_positions_get_a_policy_gradient(lm):
     """If a prompt token counted as a decision, its row of lm_head would get another gradient."""
     lm = make_lm(tie=False)
-    scores = ActorCritic(lm, 1, temperature=1.0)(*batch((PROMPT, RESPONSE)))
+    scores = ActorCritic(lm, 1)(batch((PROMPT, RESPONSE)))
     captured = []
     lm.lm_head.weight.register_hook(captured.append)
     scores.logps.sum().backward()
@@ -73,12 +73,12 @@ def test_only_response_positions_get_a_policy_gradient(lm):
 
 
 def test_the_value_loss_enters_the_trunk_only_when_asked(lm):
-    ids, mask = batch((PROMPT, RESPONSE))
+    turns = batch((PROMPT, RESPONSE))
     for flag in (False, True):
-        actor_critic = ActorCritic(lm, 1, temperature=1.0, value_grad_trunk=flag)
+        actor_critic = ActorCritic(lm, 1, value_grad_trunk=flag)
         torch.nn.init.normal_(actor_critic.head.weight)
         lm.zero_grad(set_to_none=True)
-        actor_critic(ids, mask).values.sum().backward()
+        actor_critic(turns).values.sum().backward()
         reached = {name for name, p in lm.named_parameters() if p.grad is not None}
         # layer 0 is shared, layer 1 and the norm are the actor's own
         assert ("model.layers.0.mlp.up_proj.weight" in reached) is flag
@@ -87,24 +87,24 @@ def test_the_value_loss_enters_the_trunk_only_when_asked(lm):
 
 
 def test_chunks_give_the_same_numbers_and_gradients(lm, monkeypatch):
-    ids, mask = batch((PROMPT, RESPONSE), (PROMPT, RESPONSE * 3))
+    turns = batch((PROMPT, RESPONSE), (PROMPT, RESPONSE * 3))
     results = []
     for entries in (2**25, 260 * 2):  # all at once; two tokens at a time
         monkeypatch.setattr(decoder, "LOGITS_PER_CHUNK", entries)
         lm.zero_grad(set_to_none=True)
-        scores = ActorCritic(lm, 0, temperature=1.0)(ids, mask, entropy_grad=True)
+        scores = ActorCritic(lm, 0)(turns, entropy_grad=True)
         (scores.logps + scores.entropies).sum().backward()
         results.append((scores.logps.detach(), [p.grad.clone() for p in lm.parameters()]))
     assert_close(results[0], results[1], atol=1e-5, rtol=1e-4)
 
 
 def test_the_reference_does_not_follow_the_actor(lm):
-    ids, mask = batch((PROMPT, RESPONSE))
-    reference = Reference(lm, temperature=1.0)
-    before = reference(ids, mask)
+    turns = batch((PROMPT, RESPONSE))
+    reference = Reference(lm)
+    before = reference(turns)
     with torch.no_grad():
         lm.model.embed_tokens.weight.add_(1.0)
-    assert_close(reference(ids, mask), before)
+    assert_close(reference(turns), before)
     assert not any(p.requires_grad for p in reference.parameters())
 
 
@@ -129,19 +129,19 @@ def test_other_decoders_work(name, tie, std):
 @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3"])
 def test_the_top_layers_mlp_at_the_response_alone_changes_nothing(name, critic_layers, monkeypatch):
     critic = critic_layers is not None
-    ids, mask = batch((PROMPT, RESPONSE), (PROMPT * 3, RESPONSE * 2))
+    turns = batch((PROMPT, RESPONSE), (PROMPT * 3, RESPONSE * 2))
     results, seen = [], []
     for parts in (decoder.PARTS, set()):  # of no layer: all of it runs at every token
         monkeypatch.setattr(decoder, "PARTS", parts)
         lm = make_decoder(name, **SIZES, initializer_range=0.3)
-        actor_critic = ActorCritic(lm, critic_layers or 0, temperature=1.0, critic=critic)
+        actor_critic = ActorCritic(lm, critic_layers or 0, critic=critic)
         if critic:
             torch.nn.init.ones_(actor_critic.head.weight)
         lm.model.layers[1].mlp.register_forward_hook(lambda mlp, x, y: seen.append(y.shape[:-1]))
-        scores = actor_critic(ids, mask)
+        scores = actor_critic(turns)
         values = scores.values if critic else torch.zeros(9)
         (scores.logps + values).square().sum().backward()
-        assert_close(Reference(lm, 1.0)(ids, mask), scores.logps)
+        assert_close(Reference(lm)(turns), scores.logps)
         gradients = [p.grad for p in actor_critic.parameters()]
         results.append((scores.logps.detach(), values.detach(), gradients))
     assert_close(results[0], results[1], atol=1e-4, rtol=1e-4)
@@ -153,28 +153,28 @@ def test_the_top_layers_mlp_at_the_response_alone_changes_nothing(name, critic_l
 
 def test_turns_without_a_response_give_gradients_of_zero():
     """A rank that has run out of turns takes part with such a dummy."""
-    actor_critic = ActorCritic(make_lm(), 1, temperature=1.0)
-    scores = actor_critic(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.bool))
+    actor_critic = ActorCritic(make_lm(), 1)
+    scores = actor_critic(batch(([5, 6], [])))
     (scores.logps.sum() + scores.values.sum()).backward()
     trained = [*actor_critic.lm.model.layers[1].parameters(), *actor_critic.branch.parameters()]
     assert all(p.grad is not None and not p.grad.any() for p in trained)
 
 
 def test_a_mixture_of_experts_works_too():
-    ids, mask = batch((PROMPT, RESPONSE))
+    turns = batch((PROMPT, RESPONSE))
     experts = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
     lm = make_decoder("Qwen3Moe", **SIZES, **experts)
     assert check_decoder(lm) == 2
-    logps = lm(ids).logits[0, 3:6].log_softmax(-1)
-    assert_close(ActorCritic(lm, 1, temperature=1.0)(ids, mask).logps, logps[range(3), RESPONSE])
+    logps = lm(turns.ids).logits[0, 3:6].log_softmax(-1)
+    assert_close(ActorCritic(lm, 1)(turns).logps, logps[range(3), RESPONSE])
 
 
 def test_a_layer_with_other_parts_runs_whole():
-    ids, mask = batch((PROMPT, RESPONSE))
+    turns = batch((PROMPT, RESPONSE))
     lm = make_decoder("Olmo2", **SIZES, pad_token_id=0)  # has a norm behind the MLP
     assert check_decoder(lm) == 2
-    logps = lm(ids).logits[0, 3:6].log_softmax(-1)
-    assert_close(ActorCritic(lm, 1, temperature=1.0)(ids, mask).logps, logps[range(3), RESPONSE])
+    logps = lm(turns.ids).logits[0, 3:6].log_softmax(-1)
+    assert_close(ActorCritic(lm, 1)(turns).logps, logps[range(3), RESPONSE])
 
 
 # Granite's other multipliers are 1: but for what happens to the logits, these are plain decoders.
@@ -230,7 +230,7 @@ def test_a_model_that_is_more_than_its_layers_is_refused(lm):
 def models_of(model_dir: str, device: str = "cpu", **changes):
     flags = dict(
         model=model_dir, dtype="auto", prompt_limit=64, response_limit=8, packed="auto",
-        critic_layers=1, temperature=0.7, value_grad_trunk=False, gradient_checkpointing=False,
+        critic_layers=1, value_grad_trunk=False, gradient_checkpointing=False,
         lora_rank=0, reference="device", eval_only=False, seed=1,
         template_kwargs={}, no_critic=False,
     )  # fmt: skip
@@ -239,15 +239,14 @@ def models_of(model_dir: str, device: str = "cpu", **changes):
 
 def test_the_models_of_a_command_line(model_dir):
     actor_critic, reference, tokenizer, ends = models_of(model_dir)
-    assert (actor_critic.n_trunk, actor_critic.temperature, ends) == (1, 0.7, {0})
+    assert (actor_critic.n_trunk, ends) == (1, {0})
     assert (actor_critic.dtype, reference.dtype, reference.home) == (torch.float32,) * 2 + (None,)
     assert len(tokenizer("ab")["input_ids"]) == 2
-    ids, mask = batch((PROMPT, RESPONSE))
-    assert_close(reference(ids, mask), actor_critic(ids, mask).logps)
+    turns = batch((PROMPT, RESPONSE))
+    assert_close(reference(turns), actor_critic(turns).logps)
     assert models_of(model_dir, reference="host")[1].home == "cpu"
     assert isinstance(models_of(model_dir, lora_rank=2)[1], AdaptersOff)
-    actor_critic, reference, *_ = models_of(model_dir, eval_only=True, temperature=0)
-    assert reference is None and actor_critic.temperature == 1
+    assert models_of(model_dir, eval_only=True)[1] is None
 
 
 def test_packed_rows_need_bfloat16_on_a_gpu(model_dir, monkeypatch):
@@ -259,11 +258,13 @@ def test_packed_rows_need_bfloat16_on_a_gpu(model_dir, monkeypatch):
 
 def test_each_turn_is_trained_at_its_own_temperature():
     # log pi at temperature T is the log-softmax of the logits / T, turn by turn
-    actor_critic = ActorCritic(make_lm(std=0.1), 1, temperature=1.0)
-    ids, mask = batch(([5, 6], [7, 8]), ([9], [10, 11, 12]))
+    actor_critic = ActorCritic(make_lm(std=0.1), 1)
+    turns = batch(([5, 6], [7, 8]), ([9], [10, 11, 12]))
+    mask = turns.response_mask
     each = torch.tensor([0.5, 2.0]).repeat_interleave(mask.sum(-1))  # (R,)
-    logits = actor_critic.lm(ids).logits[:, :-1][mask[:, 1:]]  # (R, V)
-    expected = (logits / each.unsqueeze(-1)).log_softmax(-1).gather(-1, ids[mask].unsqueeze(-1))
-    assert_close(actor_critic(ids, mask, each).logps, expected.squeeze(-1))
-    assert_close(Reference(actor_critic.lm, 1.0)(ids, mask, each), expected.squeeze(-1))
-    assert_close(actor_critic(ids, mask, torch.ones(5)).logps, actor_critic(ids, mask).logps)
+    logits = actor_critic.lm(turns.ids).logits[:, :-1][mask[:, 1:]]  # (R, V)
+    expected = (logits / each.unsqueeze(-1)).log_softmax(-1)
+    expected = expected.gather(-1, turns.tokens.unsqueeze(-1)).squeeze(-1)
+    turns.temperature = each
+    assert_close(actor_critic(turns).logps, expected)
+    assert_close(Reference(actor_critic.lm)(turns), expected)

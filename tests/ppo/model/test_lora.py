@@ -20,7 +20,7 @@ TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
 
 def with_adapters(**options) -> ActorCritic:
     """An actor-critic as after a training step, with B different from 0."""
-    actor_critic = ActorCritic(make_lm(), 1, temperature=1.0, lora_rank=4, **options)
+    actor_critic = ActorCritic(make_lm(), 1, lora_rank=4, **options)
     torch.manual_seed(1)
     for layer in adapted(actor_critic.lm).values():
         torch.nn.init.normal_(layer.lora_B["default"].weight, std=0.1)
@@ -28,14 +28,14 @@ def with_adapters(**options) -> ActorCritic:
 
 
 def test_adapters_change_nothing_at_the_start():
-    plain = ActorCritic(make_lm(), 1, temperature=1.0)(*TURNS)
-    ours = ActorCritic(make_lm(), 1, temperature=1.0, lora_rank=4)(*TURNS)
+    plain = ActorCritic(make_lm(), 1)(TURNS)
+    ours = ActorCritic(make_lm(), 1, lora_rank=4)(TURNS)
     assert_close(tuple(ours), tuple(plain))
 
 
 def test_only_adapters_and_the_critic_are_trained():
     actor_critic = with_adapters()
-    scores = actor_critic(*TURNS)
+    scores = actor_critic(TURNS)
     (scores.logps.sum() + scores.values.sum()).backward()
     moved = {name for name, p in actor_critic.named_parameters() if p.grad is not None}
     assert moved == {n for n, p in actor_critic.named_parameters() if p.requires_grad}
@@ -49,13 +49,13 @@ def test_only_adapters_and_the_critic_are_trained():
 
 
 def test_the_reference_is_the_base_without_a_copy():
-    base = Reference(make_lm(), 1.0)(*TURNS)
+    base = Reference(make_lm())(TURNS)
     actor_critic = with_adapters()
     reference = AdaptersOff(actor_critic)
     assert vars(reference) == {"actor_critic": actor_critic}
-    before = actor_critic(*TURNS).logps
-    assert_close(reference(*TURNS), base)
-    assert_close(actor_critic(*TURNS).logps, before)  # the adapters are on again
+    before = actor_critic(TURNS).logps
+    assert_close(reference(TURNS), base)
+    assert_close(actor_critic(TURNS).logps, before)  # the adapters are on again
     assert (before - base).abs().max() > 1e-2
 
 
@@ -64,7 +64,7 @@ def test_pushed_weights_are_merged():
     plain = make_lm()
     assert [name for name, _ in actor_critic.weights()] == [n for n, _ in plain.named_parameters()]
     plain.load_state_dict(dict(actor_critic.weights()), strict=False)
-    assert_close(ActorCritic(plain, 1, temperature=1.0)(*TURNS).logps, actor_critic(*TURNS).logps)
+    assert_close(ActorCritic(plain, 1)(TURNS).logps, actor_critic(TURNS).logps)
 
 
 def test_exports_load_in_transformers_and_peft(tmp_path):
@@ -72,10 +72,9 @@ def test_exports_load_in_transformers_and_peft(tmp_path):
     actor_critic.export(tmp_path, keep=True)
     merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     adapter = PeftModel.from_pretrained(make_lm(), tmp_path / "adapter")
-    ids, mask = TURNS
     for lm in (merged, adapter):
-        logps = lm(ids[:1]).logits[0, 3:6].log_softmax(-1)
-        assert_close(actor_critic(ids, mask).logps[:3], logps[range(3), [9, 10, 11]])
+        logps = lm(TURNS.ids[:1]).logits[0, 3:6].log_softmax(-1)
+        assert_close(actor_critic(TURNS).logps[:3], logps[range(3), [9, 10, 11]])
     # --model takes the first of them
     assert model_path(str(tmp_path)) == str(tmp_path)
     with pytest.raises(ArgumentTypeError, match="adapter is an adapter without its base; take the"):
@@ -85,7 +84,7 @@ def test_exports_load_in_transformers_and_peft(tmp_path):
 def test_only_a_rank_that_keeps_writes_and_only_adapters_are_exported_apart(tmp_path):
     with_adapters().export(tmp_path, keep=False)
     assert not list(tmp_path.iterdir())
-    ActorCritic(make_lm(), 1, temperature=1.0).export(tmp_path, keep=True)
+    ActorCritic(make_lm(), 1).export(tmp_path, keep=True)
     assert (tmp_path / "config.json").exists() and not (tmp_path / "adapter").exists()
 
 
@@ -94,11 +93,11 @@ def test_the_base_is_kept_in_bfloat16_and_its_rotary_tables_are_not():
     kinds = {(p.requires_grad, p.dim()): p.dtype for p in actor_critic.lm.parameters()}
     assert kinds[False, 2] == torch.bfloat16
     assert kinds[True, 2] == kinds[False, 1] == torch.float32  # adapters; norms and biases
-    reference = Reference(make_lm(), 1.0, torch.bfloat16)
+    reference = Reference(make_lm(), torch.bfloat16)
     for lm in (actor_critic.lm, reference.lm):
         assert lm.model.rotary_emb.inv_freq.dtype == torch.float32
-    exact = with_adapters()(*TURNS).logps
-    assert_close(actor_critic(*TURNS).logps, exact, atol=0.1, rtol=0.1)
+    exact = with_adapters()(TURNS).logps
+    assert_close(actor_critic(TURNS).logps, exact, atol=0.1, rtol=0.1)
 
 
 def test_one_parameter_at_a_time_is_made_whole():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import FakeStep
+from conftest import FakeStep, batch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -202,10 +202,10 @@ def test_the_copies_are_those_that_autocast_makes(grad):
                 made.setdefault(id(args[0]), []).append(out.nbytes)
             return out
 
-    model = ActorCritic(lm, 1, 1.0, dtype=torch.bfloat16)
-    ids = torch.arange(12).view(2, 6) % 10
+    model = ActorCritic(lm, 1, dtype=torch.bfloat16)
+    turns = batch(([0, 1, 2, 3], [4, 5]), ([6, 7, 8, 9], [0, 1]))
     with torch.set_grad_enabled(grad), Casts():
-        model(ids, torch.arange(6).expand(2, 6) >= 4)
+        model(turns)
     assert {len(sizes) for sizes in made.values()} == {1}
     # each layer's two norms (2 x 4 numbers) and rotations are not cast: the estimate has them, too
     estimated = memory_estimate.casts(Shape(lm), replace(SETTING, itemsize=2))
