@@ -1,5 +1,6 @@
 """The PPO update: first minibatch, gradients, denominators, schedule, and what is skipped."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -173,9 +174,11 @@ def test_gradients_do_not_depend_on_padding():
     agent = make_agent(actor_critic, entropy_coef=0.01)
     rollouts = score(fill_storage(), actor_critic)
     plain, forward = gradient_of(agent, rollouts, [0, 5, 7]), actor_critic.forward
-    wider = lambda ids, mask, *rest: forward(
-        F.pad(ids, (0, 6), value=77), F.pad(mask, (0, 6)), *rest
-    )
+
+    def wider(batch, **options):
+        ids, mask = F.pad(batch.ids, (0, 6), value=77), F.pad(batch.response_mask, (0, 6))
+        return forward(replace(batch, ids=ids, response_mask=mask), **options)
+
     actor_critic.forward = wider
     equal(gradient_of(agent, rollouts, [0, 5, 7]), plain)
 

@@ -249,7 +249,7 @@ def test_the_batch_is_what_python_and_torch_allocate():
     lists = 40 * (2 * prompt + response)
     assert held / N == pytest.approx(4 * prompt + 26 * response + lists, rel=0.1)
     rollouts.join()
-    zeros = lambda ids, mask, temperature=None, tokens=None: torch.zeros(int(mask.sum()))
+    zeros = lambda batch: torch.zeros(len(batch.tokens))
     rollouts.score(SimpleNamespace(values=zeros), zeros, [rollouts.rows])
     names = ["--env-name", "toy"]
     rollouts.compute_returns(make_estimator(get_args(names)))
