@@ -1,6 +1,6 @@
-"""Clones a scripted player: demonstrations, a tokenizer, a model of random weights, and training.
+"""Clones a scripted player: demonstrations, a tokenizer, a model with random weights, training.
 
-`models.make` is the program.
+`models.make` is the command line.
 """
 
 import importlib
@@ -23,7 +23,7 @@ from models.players import PLAYERS
 from ppo.model.decoder import response_logps
 from storage.minibatch import micro_batches
 
-# Calls are written as Hermes and Qwen write them; tools are listed in the system message.
+# Calls have the format of Hermes and Qwen; the system message lists the tools.
 CHAT_TEMPLATE = """\
 {%- for m in messages %}
     {{- '<|im_start|>' + m.role + '\\n' + m.content }}
@@ -44,8 +44,8 @@ TURNS = [*(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant")),
 def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0):
     """Return (messages, response) of every turn that the player plays.
 
-    The memory's length alternates between shortest and longest_memory. If the last turn were always
-    in sight, a clone would learn to follow it and be lost in the first turn.
+    The memory's length cycles from shortest to longest_memory. If prompts always showed the last
+    turn, a clone would learn to rely on it and fail in the first turn.
     """
     turns = []
     for episode in range(episodes):
@@ -56,8 +56,8 @@ def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, sh
         player.start()
         done = False
         while not done and (responses := player.respond(observation.text)) is not None:
-            learnt, executed = responses
-            turns.append((memory.messages(), learnt))
+            target, executed = responses
+            turns.append((memory.messages(), target))
             step = act(player.env, executed)
             observation, done = step.observation, step.done
             memory.update(step)
@@ -69,7 +69,7 @@ def train_tokenizer(texts: list[str], passages: list[str], vocab_size: int):
     for passage in passages:
         texts = [text.replace(passage, "") for text in texts]
     tokenizer = Tokenizer(models.BPE())
-    # AutoTokenizer gives every model of this architecture this one, whatever tokenizer.json says.
+    # AutoTokenizer uses this one for every Qwen2 model, even if tokenizer.json has another.
     tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -95,12 +95,12 @@ def build(tokenizer, hidden: int, layers: int) -> Qwen2ForCausalLM:
         hidden_size=hidden,
         intermediate_size=3 * hidden,
         num_hidden_layers=layers,
-        num_attention_heads=hidden // 32,  # 32 is the smallest head of vLLM's CPU kernels
+        num_attention_heads=hidden // 32,  # vLLM's CPU kernels need heads of at least 32
         num_key_value_heads=2,
         max_position_embeddings=32768,
         rope_parameters={"rope_type": "default", "rope_theta": 1000.0},  # prompts are short
         tie_word_embeddings=True,
-        initializer_range=0.1,  # .02, as usual, learns to copy from the prompt 5 times later
+        initializer_range=0.1,  # with the usual .02, copying is learnt five times later
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -132,23 +132,23 @@ def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) 
 
 
 def play_tasks(players, tasks: dict, seed: int) -> list:
-    """Return the demonstrations of all tasks. players: a player's module"""
+    """Return the demonstrations of all tasks. players: the module of a player"""
     turns = []
-    for task, given in tasks.items():
-        given = dict(given)
-        episodes = given.pop("episodes")
-        player = players.Player(task, np.random.default_rng(seed), **given)
+    for task, options in tasks.items():
+        options = dict(options)
+        episodes = options.pop("episodes")
+        player = players.Player(task, np.random.default_rng(seed), **options)
         shortest = getattr(players, "SHORTEST_MEMORY", 0)
-        played = demonstrations(player, episodes, seed, players.LONGEST_MEMORY, shortest)
-        print(f"{task}: {len(played)} turns in {episodes} episodes", flush=True)
-        turns += played
+        task_turns = demonstrations(player, episodes, seed, players.LONGEST_MEMORY, shortest)
+        print(f"{task}: {len(task_turns)} turns in {episodes} episodes", flush=True)
+        turns += task_turns
     return turns
 
 
 def make_model(args) -> None:
-    """Play, clone, and save the model. args: of `models.make`
+    """Play, clone, and save the model. args: the flags of `models.make`
 
-    A second lesson has a third of the steps, at half of the rate.
+    A second lesson has a third of the steps and half the learning rate.
     """
     torch.manual_seed(args.seed)
     players = importlib.import_module(PLAYERS[args.family])
@@ -162,7 +162,7 @@ def make_model(args) -> None:
     lm = build(tokenizer, args.hidden, args.layers)
     tokenizer.save_pretrained(args.out)
     lm.config.save_pretrained(args.out)
-    tokenizer = AutoTokenizer.from_pretrained(args.out)  # may differ, and is what users will get
+    tokenizer = AutoTokenizer.from_pretrained(args.out)  # what users load; it may differ
     render = Renderer(tokenizer, 4096)
     for n, turns in enumerate(lessons):
         steps, lr = (args.steps // 3, args.lr / 2) if n else (args.steps, args.lr)

@@ -13,10 +13,9 @@
         --out models/tiny-frozen-lake
 
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
-responses. The player has failings: its thoughts are right, but its choice of action is not, which
-leaves something for reinforcement learning to teach. The players of `-memory` are the better the
-more turns a prompt shows. The result is a Hugging Face directory that goes through exactly the same
-code as a 7B model.
+responses. The player's thoughts are right but many of its actions are not, which leaves something
+for reinforcement learning to teach. The players of `-memory` play better the more turns a prompt
+shows. The result is a Hugging Face directory, and the trainer treats it exactly like a 7B model.
 """
 
 import argparse
@@ -31,28 +30,28 @@ from models.players import PLAYERS
 def get_args(argv: list[str] | None) -> argparse.Namespace:
     parser = Parser("models.make", description=__doc__.splitlines()[0])
     flag = parser.add_argument
-    flag("--family", choices=PLAYERS, default="babyai", help="whose player is cloned")
+    flag("--family", choices=PLAYERS, default="babyai", help="the player to clone")
     flag("--out", type=Path, required=True, help="directory of the model")
-    flag("--steps", type=int, default=2000, help="optimizer steps; of a second lesson a third")
+    flag("--steps", type=int, default=2000, help="optimizer steps; a second lesson has a third")
     flag("--batch", type=int, default=64, help="turns per optimizer step")
-    flag("--lr", type=float, default=4e-3, help="highest learning rate; of a second lesson half")
+    flag("--lr", type=float, default=4e-3, help="peak learning rate; a second lesson has half")
     flag("--hidden", type=int, default=64, help="hidden size, a multiple of 64")
     flag("--layers", type=int, default=2, help="number of decoder layers")
-    flag("--vocab-size", type=int, default=640, help="tokens that are learnt; passages come on top")
-    flag("--seed", type=int, default=1, help="seed of everything random")
+    flag("--vocab-size", type=int, default=640, help="learnt tokens; those of passages are added")
+    flag("--seed", type=int, default=1, help="seed of all random numbers")
     args = parser.parse_args(argv)
     if args.hidden % 64 or args.hidden < 64:
         parser.error(f"--hidden must be a multiple of 64, got {args.hidden}")
     try:
         importlib.import_module(PLAYERS[args.family])
-    except ValueError as error:  # a library of environments is not installed
+    except ValueError as error:  # the environment's library is not installed
         parser.error(str(error))
     return args
 
 
 def main(argv: list[str] | None = None) -> None:
     args = get_args(argv)
-    from models.clone import make_model  # imports torch, for which --help does not wait
+    from models.clone import make_model  # imported here: --help need not wait for torch
 
     make_model(args)
 

@@ -1,16 +1,19 @@
 """Scripted players, one per family, from which `models.make` clones the embedded models.
 
-A player's module has TASKS (task -> number of episodes and arguments for Player), perhaps LESSONS
-(several such dicts, cloned one after the other), LONGEST_MEMORY (turns of history in a prompt),
-perhaps SHORTEST_MEMORY (0 by default), PASSAGES (constant texts, each of which becomes one token)
-and Player(task, rng, ...). A Player has an `env`; `start()` is called after each reset;
-`respond(text)` returns the response to learn and the response to execute, or None when the player
-gives up. Before `start()`, its `memory_length` is set: the turns of history that this episode's
-prompts show. What a player remembers from before them a clone could not know.
+A player's module defines
 
-Players play badly on purpose, so that reinforcement learning has something to teach. Their
-arguments say how: `noise` is the share of random actions in what is learnt, and `stray` the share
-of turns that execute another, random action, so that the clone knows its way from everywhere.
+    TASKS: task -> number of episodes and arguments of Player
+    LESSONS, optional: several such dicts, cloned one after the other
+    LONGEST_MEMORY, and optionally SHORTEST_MEMORY (default 0): turns of history in a prompt
+    PASSAGES: constant texts, each of which becomes one token
+    Player(task, rng, ...): has `env`, `start()`, which is called after each reset, and
+        `respond(text)`, which returns the response to learn and the response to execute, or None to
+        give up. Its `memory_length`, the turns of history in this episode's prompts, is set before
+        `start()`: a clone cannot know what happened earlier.
+
+Players play badly on purpose, so that reinforcement learning has something to teach. Of their
+arguments, `noise` is the share of random actions among the learnt ones, and `stray` is the share of
+turns that execute another, random action, so that the clone sees states off the player's way.
 """
 
 PLAYERS = {

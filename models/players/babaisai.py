@@ -1,12 +1,12 @@
 """A BabaIsAI player that finds the shortest way by search and then fails to take it.
 
-Its thoughts are right: they name the thing to reach, or the text block to push first, and where
-that is. Its actions are often wrong. It waits in front of what wins, it walks straight at its goal
-where a rule has to be changed first, and now and then it acts at random.
+Its thoughts are right: they name the thing to reach, or the text block to push first, and its
+position. Its actions are often wrong. It waits in front of what wins, it walks straight at its goal
+when a rule has to be changed first, and now and then it acts at random.
 
-It may remember the observations that a prompt shows (see `babaisai_memory`). Then it waits in front
-of some things only until it has seen the same for some turns, and prompts may show that it thought
-something wrong in earlier turns.
+It may remember the observations of its prompt (see `babaisai_memory`). Then it waits in front of
+some things only until it has seen some equal observations in a row, and the prompts may show wrong
+thoughts of earlier turns.
 """
 
 import copy
@@ -19,10 +19,10 @@ from envs.games.baba_game import NOUNS, PROPERTIES, Level
 from envs.games.babaisai import SYSTEM, BabaIsAI
 from models.players.repeats import again, unchanged
 
-# shy: share of the arrivals in front of what wins at which it waits; then it goes on waiting
+# shy: share of the arrivals in front of what wins at which it begins to wait
 # straight: share of the turns in which it ignores that a rule has to be changed first
-# slip: share of the turns of which later prompts show a wrong thought
-# learns: thing -> for how many turns in which it saw the same it waits in front of it, and no more
+# slip: share of the turns whose thought is wrong in later prompts
+# learns: thing -> the number of equal observations after which it stops waiting in front of it
 # The tasks are the plain room and the paper's four (Table 3).
 TASKS = {
     "goto_win": dict(episodes=250, stray=0.5, noise=0.03, shy=1.0),
@@ -47,12 +47,12 @@ PASSAGES = [
     *(f" steps {way}" for way in ("to the right", "down")),
     *(f" step {way}" for way in WAYS),
 ]
-MOVES = ("right", "left", "down", "up")  # the search prefers sideways if two ways are equally short
-NODES = 5_000  # states after which a search gives up; that is about a second
+MOVES = ("right", "left", "down", "up")  # of two equally short ways, search prefers sideways
+MAX_STATES = 5_000  # after which a search gives up; that takes about a second
 
 
 class Player:
-    memory_length = 0  # turns that its prompts show; without `learns` it remembers none of them
+    memory_length = 0  # turns in its prompts; without `learns` it remembers none of them
 
     def __init__(
         self, task, rng, *, noise=0.0, shy=0.0, straight=0.0, stray=0.0, slip=0.0, learns=None
@@ -62,7 +62,7 @@ class Player:
         self.env = BabaIsAI(task)
 
     def start(self) -> None:
-        self.seen = deque(maxlen=self.memory_length if self.patience else 0)  # old observations
+        self.seen = deque(maxlen=self.memory_length if self.patience else 0)  # observations
         self.plan = []
 
     def respond(self, text: str) -> tuple[str, str] | None:
@@ -70,38 +70,38 @@ class Player:
         if not self.plan:  # a random action made the level unsolvable or too hard
             return None
         cell = target(self.env.level, self.plan)
-        in_vain = unchanged(text, self.seen)
-        said = thought(self.env.level, cell) + again(in_vain)
-        shown = self.mistaken(cell) + again(in_vain) if self.slips() else said
-        chosen = self.fail(self.plan, cell, in_vain)
+        repeats = unchanged(text, self.seen)
+        reasoning = thought(self.env.level, cell) + again(repeats)
+        shown = self.wrong_thought(cell) + again(repeats) if self.slips() else reasoning
+        chosen = self.fail(self.plan, cell, repeats)
         executed = self.any_action() if self.rng.random() < self.stray else chosen
         if executed == self.plan[0]:
             self.plan = self.plan[1:]
         elif step(self.env.level, executed)[0].tops != self.env.level.tops:
             self.plan = []
         self.seen.append(text)
-        return f"THINK: {said}\nACTION: {chosen}", f"THINK: {shown}\nACTION: {executed}"
+        return f"THINK: {reasoning}\nACTION: {chosen}", f"THINK: {shown}\nACTION: {executed}"
 
     def slips(self) -> bool:
         return self.slip > 0 and self.rng.random() < self.slip
 
-    def mistaken(self, cell: int) -> str:
-        """Return the thought with the place of anything that is listed."""
-        places = listed(self.env.level)
-        return thought(self.env.level, cell, places[self.rng.integers(len(places))])
+    def wrong_thought(self, cell: int) -> str:
+        """Return the thought with the position of a random thing."""
+        cells = listed(self.env.level)
+        return thought(self.env.level, cell, cells[self.rng.integers(len(cells))])
 
-    def fail(self, plan: list[str], cell: int, in_vain: int) -> str:
-        """Return the action to learn: the plan's first, or a failing.
+    def fail(self, plan: list[str], cell: int, repeats: int) -> str:
+        """Return the action to learn: the plan's first, or a mistake.
 
-        in_vain: number of the last turns that it remembers and in which it saw the same as now
+        repeats: how many of the last remembered observations equal the current one
         """
         if self.rng.random() < self.noise:
             return self.any_action()
         thing = self.env.level.tops[cell]
         if len(plan) == 1:
-            if not self.shy or in_vain >= self.patience.get(thing.noun, math.inf):
+            if not self.shy or repeats >= self.patience.get(thing.noun, math.inf):
                 return plan[0]
-            arrives = self.seen and not in_vain
+            arrives = self.seen and not repeats
             return plan[0] if self.rng.random() >= self.shy and arrives else "idle"
         straight = thing.word and self.rng.random() < self.straight
         return straight_on(self.env.level) if straight else plan[0]
@@ -111,25 +111,25 @@ class Player:
 
 
 def search(level: Level) -> list[str]:
-    """Return the shortest way to a win, or [] if none is found. A* with the distance as bound."""
-    order = itertools.count()  # of equally good states, the one found first is expanded first
+    """Return the shortest way to a win, or [] if none is found: A* with the distance as bound."""
+    order = itertools.count()  # breaks ties: the state found first is expanded first
     queue, known = [(distance(level), next(order), level, [])], {tuple(level.tops)}
-    while queue and len(known) < NODES:
+    while queue and len(known) < MAX_STATES:
         _, _, now, way = heapq.heappop(queue)
         for action in MOVES:
             after, won = step(now, action)
             if won:
                 return [*way, action]
-            seen = tuple(after.tops)
-            if after.you is not None and seen not in known:
-                known.add(seen)
+            state = tuple(after.tops)
+            if after.you is not None and state not in known:
+                known.add(state)
                 cost = len(way) + 1 + distance(after)
                 heapq.heappush(queue, (cost, next(order), after, [*way, action]))
     return []
 
 
 def step(level: Level, action: str) -> tuple[Level, bool]:
-    """Return a copy of the level after an action, and whether the action won."""
+    """Return a copy of the level after an action, and whether the action wins."""
     after = copy.copy(level)
     after.tops, after.below = level.tops[:], [things[:] for things in level.below]
     reward, _ = after.step(action)
@@ -137,7 +137,7 @@ def step(level: Level, action: str) -> tuple[Level, bool]:
 
 
 def offset(level: Level, cell: int) -> tuple[int, int]:
-    """Return how many steps to the right and how many down a cell is from the player."""
+    """Return a cell's distance from the player: steps to the right and steps down."""
     (y, x), (to_y, to_x) = divmod(level.you, level.width), divmod(cell, level.width)
     return to_x - x, to_y - y
 
@@ -158,13 +158,13 @@ def distance(level: Level) -> int:
 
 
 def straight_on(level: Level) -> str:
-    """Return the step straight at what wins, sideways first, whatever is in the way."""
+    """Return a step straight at the nearest winning thing, sideways first, ignoring obstacles."""
     dx, dy = next((offset(level, cell) for cell in winning(level)), (1, 0))
     return ("right" if dx > 0 else "left") if dx else ("down" if dy > 0 else "up")
 
 
 def target(level: Level, plan: list[str]) -> int:
-    """Return the cell of the first text block whose push changes a rule, or else of what wins."""
+    """Return the cell of the first block whose push changes a rule, or else of what wins."""
     now = level
     for action in plan[:-1]:
         after, _ = step(now, action)
@@ -181,19 +181,19 @@ def in_front(level: Level, action: str) -> int:
 
 
 def listed(level: Level) -> list[int]:
-    """Return the cells of the lines of the observation's map, in their order."""
+    """Return the cells that the observation lists, in the order of its lines."""
     return [cell for cell, thing in enumerate(level.tops) if thing.label]
 
 
-def thought(level: Level, cell: int, place: int | None = None) -> str:
-    """Say what is to be reached or pushed, in words of the observation.
+def thought(level: Level, cell: int, believed: int | None = None) -> str:
+    """Return the thing to reach or to push and its position, as the observation words it.
 
-    place: the cell where it thinks that the thing is; cell unless given
+    believed: the cell whose position the thought names; default: cell
     """
-    thing, place = level.tops[cell], cell if place is None else place
+    thing, believed = level.tops[cell], cell if believed is None else believed
     if not thing.label:  # it is covered
         return "I search."
-    places = listed(level)
-    line = level.text().split("\n")[-len(places) :][places.index(place)]
-    line = line.replace(level.tops[place].label, thing.label)
+    cells = listed(level)
+    line = level.text().split("\n")[-len(cells) :][cells.index(believed)]
+    line = line.replace(level.tops[believed].label, thing.label)
     return f"{'push' if thing.word else 'go to'} {line}."

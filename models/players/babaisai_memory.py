@@ -1,12 +1,12 @@
-"""The BabaIsAI player that remembers as much as the prompts from which its clone learns show.
+"""The BabaIsAI player that remembers the turns of its prompt, as its clone does.
 
-While it waits in front of what wins it sees the same in each turn. It says so, and steps on as soon
-as it has seen the same often enough, if it remembers so many turns: with balls soon, with doors
-late. So the clone is the better the more turns its prompt shows, already before it is trained.
+While it waits in front of what wins, all observations are equal. Its thought counts them, and it
+steps on once the count is high enough, if it remembers so many turns: early with balls, late with
+doors. So the untrained clone already plays better the more turns its prompt shows.
 
-In a second lesson most thoughts of earlier turns that its prompts show are wrong, and it is right
-again. After the first alone a clone follows its last thought, and once wrong it stays so. With the
-second alone it learns late to read the observation.
+In the second lesson, most earlier thoughts in its prompts are wrong, and the learnt thought is
+right. After the first lesson alone, a clone repeats its last thought, so one mistake persists. With
+the second lesson alone, it learns late to read the observation.
 """
 
 from envs.games.baba_game import NOUNS
@@ -16,7 +16,7 @@ from models.players.distances import distances
 from models.players.repeats import again
 
 LEARNS = {"ball": 1, "key": 2, "door": 4}
-# With fewer episodes a clone of these prompts learns them by heart, and names wrong distances.
+# With fewer episodes, a clone memorises these prompts and names wrong distances.
 EPISODES = {
     "goto_win": 1000,
     "goto_win-distr_obj": 1000,
@@ -25,16 +25,16 @@ EPISODES = {
     "two_room-maybe_break_stop-goto_win": 480,
 }
 TASKS = {
-    task: given | dict(episodes=EPISODES[task], shy=0.85, learns=LEARNS)
-    for task, given in babaisai.TASKS.items()
+    task: options | dict(episodes=EPISODES[task], shy=0.85, learns=LEARNS)
+    for task, options in babaisai.TASKS.items()
 }
-# Of five seeds that began with a clone of the rarer break (0.9), PPO never found it with one.
+# With 0.9, a clone broke the rule so rarely that PPO did not find it with one of five seeds.
 TASKS["two_room-maybe_break_stop-goto_win"]["straight"] = 0.8
-LESSONS = [TASKS, {task: given | {"slip": 0.8} for task, given in TASKS.items()}]
+LESSONS = [TASKS, {task: options | {"slip": 0.8} for task, options in TASKS.items()}]
 LONGEST_MEMORY = 4
 FARTHEST = 12  # steps across a map
-# With whole distances as tokens, a prompt is half as long. A thing is the same token everywhere, at
-# the start of a line too.
+# With whole distances as tokens, a prompt is half as long. A thing is the same token everywhere,
+# also at the start of a line.
 PASSAGES = [
     *babaisai.FIXED,
     *NOUNS[1:],

@@ -1,9 +1,9 @@
 """A player of tools-calculator that copies numbers without a mistake and chooses badly.
 
 Its thoughts are right: they name the step and its operation. Its calls are often wrong: it adds
-where it should multiply or subtract. It also skips a step or answers a step early now and then.
-Reinforcement learning mends such choices soon, while a number that is copied wrongly is one of a
-hundred, and hardly ever found by sampling.
+where it should multiply or subtract. Now and then it skips a step or answers a step early.
+Reinforcement learning corrects such choices quickly. It would not correct wrong copies: sampling
+hardly ever finds the right number among a hundred.
 """
 
 import json
@@ -11,7 +11,8 @@ import json
 from envs.tools.calculator import RANGE, WORDS, Calculator
 
 # adds: share of the multiplications and subtractions in which it adds
-# skips: share of the turns in which it skips a step; early: in which it answers before the last one
+# skips: share of the turns in which it skips a step
+# early: share of the last steps that it leaves out, answering instead
 TASKS = {"calculator": dict(episodes=6000, adds=0.4, skips=0.05, early=0.15, stray=0.05)}
 LONGEST_MEMORY = 8
 DONE = "All steps are done.\nANSWER:"
@@ -25,8 +26,8 @@ def thought(k: int, operation: str) -> str:
     return f"Step {k} is to {operation}."
 
 
-# Each number is one token, with the space before it, and stands behind a token that says which
-# number it is. So there is little to copy, and it is found easily.
+# Each number is one token, with the space before it, and follows a token that tells which number it
+# is. So copies are short and easy to find.
 PASSAGES = [
     *(f"{Calculator.system}\n\n# Tools{TOOLS}", "<|im_start|>tool\n", "Start with"),
     *(f".\nStep {k}: {words}" for k in range(1, 5) for words in WORDS.values()),
@@ -45,7 +46,7 @@ class Player:
         self.env = Calculator()
 
     def start(self) -> None:
-        self.value, self.done = self.env.start, 0  # the number of steps that are done or skipped
+        self.value, self.done = self.env.start, 0  # done: the number of steps done or skipped
 
     def respond(self, text: str) -> tuple[str, str]:
         if text.startswith("Error"):
@@ -59,10 +60,10 @@ class Player:
         self.done += left > 1 and self.happens(self.skips)
         operation, number = self.env.chain[self.done]
         self.done += 1
-        said = thought(self.done, operation)
+        reasoning = thought(self.done, operation)
         chosen = "add" if self.happens(self.adds) else operation
         executed = self.any_operation() if self.happens(self.stray) else chosen
-        return tuple(call(said, self.value, name, number) for name in (chosen, executed))
+        return tuple(call(reasoning, self.value, name, number) for name in (chosen, executed))
 
     def happens(self, share: float) -> bool:
         return self.rng.random() < share
@@ -71,7 +72,7 @@ class Player:
         return list(WORDS)[self.rng.integers(len(WORDS))]
 
 
-def call(said: str, a: int, operation: str, b: int) -> str:
+def call(reasoning: str, a: int, operation: str, b: int) -> str:
     arguments = {"a": a, "operation": operation, "b": b}
-    written = json.dumps({"name": "calculate", "arguments": arguments})
-    return f"{said}\n<tool_call>\n{written}\n</tool_call>"
+    tool_call = json.dumps({"name": "calculate", "arguments": arguments})
+    return f"{reasoning}\n<tool_call>\n{tool_call}\n</tool_call>"

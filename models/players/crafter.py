@@ -1,9 +1,9 @@
-"""A Crafter player that acts on what it reads: the observation's text and its own last action.
+"""A Crafter player that decides by the observation's text and its own last action.
 
 It drinks, eats, fights and sleeps when it must, picks a sapling, and works its way from wood to
-tools of stone and a furnace. It walks in a straight line to what it reads as "3 steps north-west".
-Its thoughts name the thing that it wants. Its actions are often wrong: mostly it walks on instead
-of using its hands on the thing that it faces, and now and then it acts at random.
+stone tools and a furnace. It walks in a straight line to a thing "3 steps to your north-west". Its
+thoughts name the thing that it wants. Its actions are often wrong: mostly it walks on instead of
+using its hands on the thing that it faces, and now and then it acts at random.
 """
 
 import re
@@ -14,7 +14,7 @@ from envs.games.crafter_text import ACHIEVEMENTS, OFFSETS, STATS, THINGS, key, s
 from envs.text_env import THINK_ACT
 
 # clumsy: share of the turns in which it walks on instead of using its hands
-# `noise` and `clumsy` spoil only what is learnt, not what is executed: so demonstrations get far.
+# `noise` and `clumsy` change the learnt actions, not the executed ones, so demonstrations get far.
 TASKS = {"crafter": dict(episodes=240, max_steps=300, stray=0.3, noise=0.1, clumsy=0.8)}
 MISSING = "\n1. " + ACHIEVEMENTS[0]
 SYSTEM_BEFORE, _, AFTER = system_prompt(set()).partition(MISSING)
@@ -22,8 +22,8 @@ SYSTEM_AFTER = "\n\n" + AFTER.partition("\n\n")[2]
 WAYS = ("north-west", "north-east", "south-west", "south-east", *OFFSETS)
 LONGEST_MEMORY = 1
 FARTHEST = 7  # steps to the corner of the view
-# As one token each, these passages make a prompt many times shorter. A thing is the same token in
-# the observation and in the thought, and so is where it is: else the clone copies half of it wrong.
+# As one token each, these passages make a prompt many times shorter. A thing and its position are
+# the same tokens in observation and thought; otherwise a clone copies half of them wrong.
 PASSAGES = [
     *(SYSTEM_BEFORE, SYSTEM_AFTER, f"\n\n{THINK_ACT}"),
     *("Current Observation:\nYour status:\n- health: ", "Observation:\n"),
@@ -50,28 +50,29 @@ class Player:
         self.last = "Noop"
 
     def respond(self, text: str) -> tuple[str, str]:
-        said, wanted = self.decide(Sight(text), self.env.world.unlocked)
-        self.last = self.any_action() if self.rng.random() < self.stray else wanted
-        return tuple(f"THINK: {said}\nACTION: {act}" for act in (self.fail(wanted), self.last))
+        reasoning, right = self.decide(Sight(text), self.env.world.unlocked)
+        self.last = self.any_action() if self.rng.random() < self.stray else right
+        actions = (self.fail(right), self.last)
+        return tuple(f"THINK: {reasoning}\nACTION: {action}" for action in actions)
 
-    def fail(self, wanted: str) -> str:
-        """Return the action to learn: what it wants, or a failing."""
+    def fail(self, right: str) -> str:
+        """Return the action to learn: the right one, or a mistake."""
         if self.rng.random() < self.noise:
             return self.any_action()
-        return self.any_way() if wanted == "Do" and self.rng.random() < self.clumsy else wanted
+        return self.any_move() if right == "Do" and self.rng.random() < self.clumsy else right
 
     def any_action(self) -> str:
         return self.env.actions[self.rng.integers(len(self.env.actions))]
 
-    def any_way(self) -> str:
+    def any_move(self) -> str:
         return f"Move {list(OFFSETS)[self.rng.integers(4)].title()}"
 
     def decide(self, sight: "Sight", unlocked: set[str]) -> tuple[str, str]:
         """Return the thought and the right action."""
         missing = {key(name) for name in ACHIEVEMENTS} - unlocked
-        made = sight.at_once(missing)
-        if made:
-            return f"I can {made}.", made
+        action = sight.at_once(missing)
+        if action:
+            return f"I can {action}.", action
         thing = sight.wanted(missing)
         if sight.front == thing:
             return f"I face {thing}.", "Do"
@@ -81,7 +82,10 @@ class Player:
         return f"I see no {thing}.", self.walk(sight, [])
 
     def walk(self, sight: "Sight", ways: list[str]) -> str:
-        """Return a step towards a thing, or straight on; around obstacles or through them."""
+        """Return an action towards a thing in the directions `ways`, or straight on if empty.
+
+        It goes around obstacles or removes them.
+        """
         last = self.last.removeprefix("Move ").lower()
         blocked = last in OFFSETS and sight.front not in FREE
         if blocked and (last in ways or not ways):
@@ -90,22 +94,23 @@ class Player:
             if sight.front in ("water", "lava") and sight.has("stone"):
                 return "Place Stone"
         ways = ways or [last] * (last in OFFSETS)
-        shut = {last} if blocked else set()
+        closed = {last} if blocked else set()
         steps, where = sight.seen.get("lava", (9, ""))
-        shut |= {where} if steps == 1 else set()
-        ways = [way for way in ways if way not in shut]
+        if steps == 1:
+            closed.add(where)
+        ways = [way for way in ways if way not in closed]
         if not ways:
-            shut |= {OPPOSITE.get(last)}
-            ways = [way for way in OFFSETS if way not in shut]
+            closed.add(OPPOSITE.get(last))
+            ways = [way for way in OFFSETS if way not in closed]
         return f"Move {ways[self.rng.integers(len(ways))].title()}"
 
 
 class Sight:
-    """What an observation says.
+    """The content of an observation.
 
     status: health, food, ... and each item of the inventory -> number
     seen: thing -> (steps, direction) of the nearest one
-    front: what the player faces
+    front: the thing that the player faces
     """
 
     def __init__(self, text: str):
@@ -118,7 +123,7 @@ class Sight:
         return self.status.get(item, 0) >= n
 
     def near(self, thing: str) -> bool:
-        """Return whether a thing is on one of the eight cells around."""
+        """Return whether a thing is on one of the eight neighbouring cells."""
         steps, where = self.seen.get(thing, (9, ""))
         return steps == 1 or (steps == 2 and "-" in where)
 
@@ -132,7 +137,7 @@ class Sight:
         return next((tool for tool in TOOLS if not self.has(tool)), None)
 
     def at_once(self, missing: set[str]) -> str | None:
-        """Return the action, if any, that can and should be done here: make, place or sleep."""
+        """Return an action to take right here, to make, place or sleep, or None."""
         tool, enemy = self.next_tool(), "zombie" in self.seen or "skeleton" in self.seen
         if not enemy and not self.has("energy", 9 if "wake_up" in missing else 2):
             return "Sleep"
@@ -152,7 +157,7 @@ class Sight:
         return self.has("wood") and (self.has("stone") or "wood" in tool)
 
     def wanted(self, missing: set[str]) -> str:
-        """Return the thing to go to and to use."""
+        """Return the thing to walk to and use."""
         if self.front in ("zombie", "skeleton"):
             return self.front
         if self.seen.get("zombie", (9,))[0] <= 3:
@@ -168,7 +173,7 @@ class Sight:
         return self.material(missing)
 
     def material(self, missing: set[str]) -> str:
-        """Return what the next tool needs, or else what is still to be collected."""
+        """Return the material of the next tool, or else one that is still to be collected."""
         tool = self.next_tool()
         if tool and self.ready(tool):
             return "table" if "table" in self.seen else "tree"

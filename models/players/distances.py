@@ -1,10 +1,10 @@
-"""Distances of observations, as passages that become one token each."""
+"""The distances in observations, as passages that become one token each."""
 
 from collections.abc import Sequence
 
 
 def distances(ways: Sequence[str], farthest: int) -> list[str]:
-    """Return " 1 step left", " and 2 steps up" and so on, for all ways up to a number of steps."""
+    """Return " 1 step left", " and 2 steps up" and so on, up to `farthest` steps and for all ways."""
     return [
         f"{joint} {n} {steps} {way}"
         for joint in ("", " and")

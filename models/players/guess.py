@@ -1,8 +1,8 @@
-"""A player of dialogue-guess that knows what is possible, and then mostly counts.
+"""A player of dialogue-guess that knows the possible numbers and then mostly counts.
 
-Its thoughts are right: they say between which numbers the user's number is. Its plans are poor: in
-two turns of three it tries the smallest number that is possible, so that an answer rules out
-little. In the others it tries a number about in the middle, anywhere in the inner third.
+Its thoughts are right: they name the bounds of the user's number. Its plans are poor: in two turns
+of three it tries the smallest possible number, so that an answer rules out little. In the others it
+tries any number of the middle third.
 """
 
 import re
@@ -10,7 +10,7 @@ import re
 from envs.dialogue.guess import ANSWERS, LARGEST, LEFT, Guess
 
 # counting: share of the turns in which it guesses the smallest possible number
-# `stray` executes a number in the middle, so that the clone has met what follows from better plans.
+# `stray` executes a number in the middle, so that the clone sees the answers to better plans.
 TASKS = {"dialogue-guess": dict(episodes=4000, counting=0.65, stray=0.8)}
 LONGEST_MEMORY = 8
 COUNT = ". I try the next one.</think>\nIs it "
@@ -43,11 +43,11 @@ class Player:
         counts = self.rng.random() < self.counting
         chosen = self.above + 1 if counts else self.middle()
         executed = self.middle() if self.rng.random() < self.stray else chosen
-        said = f"<think>above {self.above}, below {self.below}{COUNT if counts else HALVE}"
-        return tuple(f"{said}{guess}?" for guess in (chosen, executed))
+        reasoning = f"<think>above {self.above}, below {self.below}{COUNT if counts else HALVE}"
+        return tuple(f"{reasoning}{guess}?" for guess in (chosen, executed))
 
     def middle(self) -> int:
-        """Return any number of the inner third of what is possible; of two numbers, the first."""
+        """Return any of the middle third of the possible numbers; of two numbers, the first."""
         possible = self.below - self.above - 1
         if possible <= 2:
             return self.above + 1

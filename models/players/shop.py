@@ -1,8 +1,8 @@
-"""A player of the shop that thinks the right thing and often does another.
+"""A player of the shop whose thoughts are right and whose calls are often wrong.
 
-Its thoughts are right: what it needs, which item fits, which one to put back. Its calls are often
-wrong. It takes the first thing of the list whatever its colour, or one of the right colour whatever
-its price, checks out too early, buys one more, keeps what it should put back, or gives up.
+Its thoughts name what it needs, which item fits and which one to put back. Its calls take the first
+item of the list whatever its colour, or one of the right colour whatever its price; they check out
+too early, add one item more, keep a wrong item, or are missing because it gives up.
 """
 
 import json
@@ -10,10 +10,10 @@ from itertools import product
 
 from envs.tools.shop import COLOURS, KINDS, LIMITS, PRICES, Good, Shop, Want
 
-# first, dear: share of the choices in which it takes the first of a list, or one that is too dear
-# early: share of the turns in which it checks out although a thing is missing
-# more: share of the check-outs before which it adds one more thing
-# keeps: share of the turns in which it checks out with a wrong thing instead of putting it back
+# first, dear: shares of the choices in which it takes the first item of a list, or one too dear
+# early: share of the turns in which it checks out although an item is missing
+# more: share of the check-outs before which it adds one more item
+# keeps: share of the turns in which it checks out with a wrong item instead of putting it back
 # quits: share of all turns in which it gives up
 TASKS = {
     "shop": dict(
@@ -39,28 +39,36 @@ PASSAGES = [
 
 class Player:
     def __init__(
-        self, task: str, rng, first=0.0, dear=0.0, early=0.0, more=0.0, keeps=0.0, quits=0.0,
+        self,
+        task: str,
+        rng,
+        first=0.0,
+        dear=0.0,
+        early=0.0,
+        more=0.0,
+        keeps=0.0,
+        quits=0.0,
         stray=0.0,
-    ):  # fmt: skip
+    ):
         self.rng, self.stray = rng, stray
         self.first, self.dear, self.early, self.more = first, dear, early, more
         self.keeps, self.quits = keeps, quits
         self.env = Shop()
 
     def start(self) -> None:
-        self.kinds = []  # that it has looked for, the latest one last
+        self.kinds = []  # the kinds that it has searched for, the latest last
 
     def respond(self, text: str) -> tuple[str, str]:
-        said, call = self.plan()
-        chosen = said_with(said, self.fail(*call))
+        reasoning, call = self.plan()
+        chosen = response_with(reasoning, self.fail(call))
         executed = chosen
         if self.rng.random() < self.stray:
-            executed = said_with(said, self.any_call())
+            executed = response_with(reasoning, self.any_call())
         self.notice(executed)
         return chosen, executed
 
     def notice(self, executed: str) -> None:
-        """Remember which kinds have been listed."""
+        """Remember the kinds that a response searches for."""
         for kind in KINDS:
             if f'"{kind}"' in executed:
                 self.kinds.append(kind)
@@ -78,9 +86,9 @@ class Player:
         item = next(item for item, good in self.env.shelf.items() if want.fits(good))
         return f"I take the {item}", ("add", item)
 
-    def fail(self, name: str, argument=None) -> tuple | None:
-        """Return the call to learn: the right one or a failing; None: it gives up."""
-        luck = self.rng.random()
+    def fail(self, call: tuple) -> tuple | None:
+        """Return the call to learn: the right one or a mistake; None: it gives up."""
+        name, luck = call[0], self.rng.random()
         if self.rng.random() < self.quits:
             return None
         if name == "add" and luck < self.first + self.dear:
@@ -91,10 +99,10 @@ class Player:
             return ("check_out",)
         if name == "check_out" and luck < self.more:
             return ("add", self.first_of_list())
-        return (name,) if argument is None else (name, argument)
+        return call
 
     def want(self) -> Want:
-        """Return what it is about to buy, or has bought last."""
+        """Return the order that it is about to fulfil, or the last one if none is left."""
         return (self.env.check_basket()[1] or self.env.wanted[::-1])[0]
 
     def of_kind(self, kind: str) -> list[str]:
@@ -117,12 +125,12 @@ class Player:
         return ("add", items[self.rng.integers(len(items))])
 
 
-def said_with(said: str, call: tuple | None) -> str:
-    """Return a response: the thought and the call, or the thought and that it gives up."""
+def response_with(reasoning: str, call: tuple | None) -> str:
+    """Return a response that consists of the thought and the call, or of giving up."""
     if call is None:
-        return f"{said}, but I give up."
+        return f"{reasoning}, but I give up."
     name, *argument = call
     parameter = "kind" if name == "search" else "item"
     arguments = {parameter: argument[0]} if argument else {}
-    call = json.dumps({"name": name, "arguments": arguments})
-    return f"{said}.\n<tool_call>\n{call}\n</tool_call>"
+    tool_call = json.dumps({"name": name, "arguments": arguments})
+    return f"{reasoning}.\n<tool_call>\n{tool_call}\n</tool_call>"

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from arguments import EMBEDDED_FAMILIES
 from memory.render import Renderer
 from models.clone import demonstrations
-from models.players.shop import TASKS, Player, said_with
+from models.players.shop import TASKS, Player, response_with
 
 MODEL = Path(EMBEDDED_FAMILIES["shop"]["model"])
 FAULTS = {name: n for name, n in TASKS["shop"].items() if name != "episodes"}
@@ -62,7 +62,7 @@ def test_who_checks_out_early_buys_one_thing_only():
 def test_who_gives_up_makes_no_call():
     played = play(5, quits=1.0)
     assert all(len(responses) == 1 and not info["success"] for responses, _, info in played)
-    assert said_with("That is all", None) == "That is all, but I give up."
+    assert response_with("That is all", None) == "That is all, but I give up."
 
 
 def test_prompts_of_the_embedded_model_are_short():
