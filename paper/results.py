@@ -16,7 +16,8 @@ from paper.rows import PaperRow, PaperTable
 from paper.scenes import draw_scenes
 from reports.charts import draw_charts
 from reports.evaluations import cell_text, markdown_table, with_score
-from reports.run_files import Run, group_runs
+from reports.groups import group_runs
+from reports.run_files import Run
 
 MEASURES = {
     "success": "share of successes [Wilson 95 % interval of all episodes, pooled over the seeds]",

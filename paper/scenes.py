@@ -6,7 +6,7 @@ A curve is the mean over seeds inside a band of one standard error.
 import math
 
 from paper.rows import PaperRow
-from reports.charts import GROUPS, SOFT, STYLE, import_figure, mean_and_spread, png_of
+from reports.charts import GROUP_COLOURS, SOFT, STYLE, import_figure, mean_and_spread, png_of
 from reports.run_files import Run
 
 COLUMNS = 3  # of pairs
@@ -47,8 +47,8 @@ def _curve(axes, row: PaperRow, runs: list[Run]) -> None:
     curves = [run.curve(f"rollout/{row.measure}") for run in runs]
     if points := mean_and_error(curves):
         turns, means, low, high = zip(*points, strict=True)
-        axes.plot(turns, means, color=GROUPS[0], linewidth=1.4)
-        axes.fill_between(turns, low, high, color=GROUPS[0], alpha=0.2, linewidth=0)
+        axes.plot(turns, means, color=GROUP_COLOURS[0], linewidth=1.4)
+        axes.fill_between(turns, low, high, color=GROUP_COLOURS[0], alpha=0.2, linewidth=0)
 
 
 def mean_and_error(curves: list[dict[int, float]]) -> list[tuple[int, float, float, float]]:

@@ -1,8 +1,8 @@
-"""Draws groups of runs: learning curves over training turns, and where the time went.
+"""Draws groups of runs: learning curves over training turns, and the time of each phase.
 
-A group is a line, the mean over its runs, inside a band of one standard deviation. A picture is a
-PNG with a legend, or an SVG without one for a page that has its own, in the colours of the reader's
-screen, dark or light. matplotlib is imported only here, and only when something is drawn.
+Each group is drawn as the mean over its runs with a band of one standard deviation. Charts are PNG
+files with a legend, or SVG without one, for a page with a legend of its own. The SVG follows the
+reader's colour scheme, dark or light. Only this file imports matplotlib, and only to draw.
 """
 
 import io
@@ -12,15 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.plugins import UserError
-from reports.run_files import Group, Run
+from reports.groups import Group
+from reports.run_files import Run
 
-# Colour-blind readers can tell these apart: Okabe and Ito's colours for groups, Tol's for times.
-GROUPS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#999999")
-MARKS = {"■": "", "●": "o", "▲": "^", "◆": "D"}  # the next groups have the same colours again
-TIMES = {"warm-up": "#332288", "collect": "#88CCEE", "score": "#DDCC77", "update": "#44AA99",
-         "push": "#CC6677", "eval": "#AA4499", "other": "#DDDDDD"}  # fmt: skip
+# Palettes for colour-blind readers: Okabe and Ito for groups, Tol for phases.
+GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B",
+                 "#999999")  # fmt: skip
+MARKERS = {"■": "", "●": "o", "▲": "^", "◆": "D"}  # change when the colours repeat
+PHASE_COLOURS = {"warm-up": "#332288", "collect": "#88CCEE", "score": "#DDCC77",
+                 "update": "#44AA99",
+                 "push": "#CC6677", "eval": "#AA4499", "other": "#DDDDDD"}  # fmt: skip
 INK, SOFT, GRID = "#222222", "#555555", "#e4e4e4"
-DARK = {INK: "#e3e7ec", SOFT: "#98a2ae", GRID: "#2d343d"}  # what a dark screen shows instead
+DARK = {INK: "#e3e7ec", SOFT: "#98a2ae", GRID: "#2d343d"}  # the same in a dark colour scheme
 STYLE = {
     "text.parse_math": False,  # names may contain a $
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK,
@@ -35,7 +38,7 @@ STYLE = {
 
 @dataclass
 class Chart:
-    """One picture. The first metric is a solid line, the second a dashed one."""
+    """One chart. The first metric is a solid line, the second a dashed one."""
 
     file: str
     title: str
@@ -43,21 +46,23 @@ class Chart:
     metrics: tuple[str, ...]
     limits: tuple[float, float] | None = None
     evaluation: str = ""  # key of eval.jsonl, drawn as dots with error bars
-    key: str = ""  # explains the kinds of lines
-    bars: str = ""  # what error bars are
+    key: str = ""  # legend of the line styles
+    bars: str = ""  # meaning of the error bars
 
 
-MOST_BARS = 8  # the error bars of more runs would hide one another; the table has their numbers
-SHARE = (-0.02, 1.02)
+MAX_BARS = 8  # runs with error bars; more of them would overlap, and the table has the numbers
+SHARE_LIMITS = (-0.02, 1.02)
 CHARTS = [
-    Chart("success", "Success", "share of episodes", ("rollout/success",), SHARE, "eval/success",
+    Chart("success", "Success", "share of episodes", ("rollout/success",), SHARE_LIMITS,
+          "eval/success",
           "line: training      dots: evaluation", "95 % interval (Wilson)"),
     Chart("return", "Return", "per episode", ("rollout/return",), None, "eval/return",
           "line: training      dots: evaluation", "standard error"),
     Chart("achievements", "Achievements", "per episode, of 22", ("rollout/achievements",)),
     Chart("kl", "KL to the initial policy", "nats per token", ("kl/ref_think", "kl/ref_action"),
           key="solid: thinking      dashed: action"),
-    Chart("valid_action", "Valid actions", "share of turns", ("rollout/valid_action",), SHARE),
+    Chart("valid_action", "Valid actions", "share of turns", ("rollout/valid_action",),
+          SHARE_LIMITS),
     Chart("value_loss", "Value loss", "per token", ("ppo/value_loss",)),
     Chart("explained_variance", "Explained variance", "of returns, by the critic",
           ("ppo/explained_variance",), (-1.05, 1.05)),
@@ -66,26 +71,27 @@ CHARTS = [
 
 
 def draw_charts(groups: list[Group], save: Callable | None = None) -> dict[str, bytes]:
-    """File name -> picture, for every chart that has something to show.
+    """Map file names to images, for every chart with data.
 
-    save: `png_of`, with a legend (the default), or `svg_of`, without
+    save: `png_of` (the default) draws a legend, `svg_of` does not
     """
     Figure, rc_context = import_figure()
-    save, runs, pictures = save or png_of, [run for group in groups for run in group.runs], {}
-    legend = save is png_of
+    save = save or png_of
+    runs = [run for group in groups for run in group.runs]
+    legend, images = save is png_of, {}
     with rc_context(STYLE):
         for chart in CHARTS:
             figure = Figure(figsize=(6.4, 3.8 + 0.2 * len(groups) * legend))
             if _draw_chart(figure, chart, groups, legend):
-                pictures[chart.file] = save(figure)
+                images[chart.file] = save(figure)
         figure = Figure(figsize=(6.4, 1.7 + 0.3 * len(runs)))
         _draw_time(figure, runs)
-        pictures["time"] = save(figure)
-    return pictures
+        images["time"] = save(figure)
+    return images
 
 
 def import_figure() -> tuple:
-    """matplotlib's Figure and rc_context. ValueError: it is not installed."""
+    """Return matplotlib's Figure and rc_context. UserError: it is not installed."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -95,21 +101,21 @@ def import_figure() -> tuple:
 
 
 def _draw_chart(figure, chart: Chart, groups: list[Group], legend: bool = True) -> bool:
-    """Draw curves and evaluations of every group. Returns False where there are none."""
+    """Draw the curves and evaluations of every group. Returns False if there are none."""
     axes, drawn = figure.subplots(), False
     axes.set(title=chart.title, ylabel=chart.unit, xlabel="training turns")
     bars = f", {chart.bars}" if chart.bars and has_bars(groups) else ""
     axes.set_title(chart.key + bars, loc="right", size=9, weight="normal", color=SOFT)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     for i, group in enumerate(groups):
-        colour, mark = colour_of(i), MARKS[sign_of(i)]
-        mark = dict(marker=mark, markersize=4, markevery=0.1) if mark else {}
+        colour, marker = colour_of(i), MARKERS[sign_of(i)]
+        style = dict(marker=marker, markersize=4, markevery=0.1) if marker else {}
         label = textwrap.fill(group.label, 90)
-        axes.plot([], [], color=colour, linewidth=4, label=label, **mark)  # for the legend
+        axes.plot([], [], color=colour, linewidth=4, label=label, **style)  # for the legend
         for metric, line in zip(chart.metrics, ("-", "--"), strict=False):
             points = mean_and_spread([run.curve(metric) for run in group.runs])
             turns, means, low, high = zip(*points, strict=True) if points else ([],) * 4
-            axes.plot(turns, means, line, color=colour, linewidth=1.6, **mark)
+            axes.plot(turns, means, line, color=colour, linewidth=1.6, **style)
             axes.fill_between(turns, low, high, color=colour, alpha=0.18, linewidth=0)
             drawn = drawn or bool(points)
     if chart.evaluation:
@@ -121,43 +127,48 @@ def _draw_chart(figure, chart: Chart, groups: list[Group], legend: bool = True) 
 
 
 def _draw_evaluations(axes, name: str, groups: list[Group]) -> bool:
-    """Draw a dot for every evaluation, at the turns trained so far, with its bar."""
+    """Draw a dot with its error bar for every evaluation, at the turns trained so far."""
     runs = [(i, run) for i, group in enumerate(groups) for run in group.runs]
     for i, run in runs:
         for e in run.evals:
             if name == "eval/return":
                 down = up = e["eval/return_stderr"]
-            else:  # rounding can put a bound past a share of 0 or 1
+            else:  # rounding can put a bound beyond a share of 0 or 1
                 down, up = e[name] - e[f"{name}_low"], e[f"{name}_high"] - e[name]
             bar = [[max(0.0, down)], [max(0.0, up)]] if has_bars(groups) else None
             axes.errorbar(
-                run.turns_after(e["update"]), e[name], bar, fmt=MARKS[sign_of(i)] or "o",
+                run.turns_after(e["update"]), e[name], bar, fmt=MARKERS[sign_of(i)] or "o",
                 color=colour_of(i), markersize=6, zorder=3, linewidth=1.2, alpha=0.85,
             )  # fmt: skip
     return any(run.evals for _, run in runs)
 
 
 def has_bars(groups: list[Group]) -> bool:
-    return sum(len(group.runs) for group in groups) <= MOST_BARS
+    return sum(len(group.runs) for group in groups) <= MAX_BARS
 
 
 def _draw_time(figure, runs: list[Run]) -> None:
     axes, starts = figure.subplots(), [0.0] * len(runs)
-    for part, colour in TIMES.items():
-        minutes = [run.minutes()[part] for run in runs]
-        axes.barh(range(len(runs)), minutes, 0.7, left=starts, color=colour, label=part)
+    for phase, colour in PHASE_COLOURS.items():
+        minutes = [run.minutes()[phase] for run in runs]
+        axes.barh(range(len(runs)), minutes, 0.7, left=starts, color=colour, label=phase)
         starts = [start + more for start, more in zip(starts, minutes, strict=True)]
     axes.set(title="Time", xlabel="minutes", yticks=range(len(runs)))
     axes.set_yticklabels([run.name for run in runs])
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
-    figure.legend(loc="outside lower left", ncols=len(TIMES), columnspacing=1, handlelength=1)
+    figure.legend(
+        loc="outside lower left", ncols=len(PHASE_COLOURS), columnspacing=1, handlelength=1
+    )
 
 
 def mean_and_spread(curves: list[dict[int, float]]) -> list[tuple[int, float, float, float]]:
-    """(turns, mean m, m - s, m + s) over the curves that have a value at these turns. s is the
-    sample standard deviation, and 0 for a single curve."""
+    """Return (turns, m, m - s, m + s) wherever a curve has a value.
+
+    m and s are mean and sample standard deviation over the curves with a value at these turns; s is
+    0 for a single curve.
+    """
     points = []
     for turns in sorted(set().union(*curves)):
         values = [curve[turns] for curve in curves if turns in curve]
@@ -168,12 +179,12 @@ def mean_and_spread(curves: list[dict[int, float]]) -> list[tuple[int, float, fl
 
 
 def colour_of(group: int) -> str:
-    return GROUPS[group % len(GROUPS)]
+    return GROUP_COLOURS[group % len(GROUP_COLOURS)]
 
 
 def sign_of(group: int) -> str:
-    """One of MARKS, which tells groups of the same colour apart."""
-    return list(MARKS)[group // len(GROUPS) % len(MARKS)]
+    """Return a key of MARKERS, which distinguishes groups of the same colour."""
+    return list(MARKERS)[group // len(GROUP_COLOURS) % len(MARKERS)]
 
 
 def png_of(figure) -> bytes:
@@ -183,13 +194,14 @@ def png_of(figure) -> bytes:
 
 
 def svg_of(figure) -> bytes:
-    """An SVG whose neutral colours follow the screen of its reader."""
+    """Return an SVG whose neutral colours follow the reader's colour scheme."""
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text, names = file.getvalue(), {INK: "--ink", SOFT: "--soft", GRID: "--grid"}
     for colour, name in names.items():
         text = text.replace(colour, f"var({name})")
-    values = lambda colours: "".join(f"{name}:{colours[c]};" for c, name in names.items())
-    dark = f"@media (prefers-color-scheme:dark){{svg{{{values(DARK)}}}}}"
-    style = f"<style>svg{{{values({c: c for c in names})}}}{dark}</style>"
+    light = "".join(f"{name}:{colour};" for colour, name in names.items())
+    dark = "".join(f"{name}:{DARK[colour]};" for colour, name in names.items())
+    dark = f"@media (prefers-color-scheme:dark){{svg{{{dark}}}}}"
+    style = f"<style>svg{{{light}}}{dark}</style>"
     return text.replace("<defs>", f"{style}<defs>", 1).encode("utf-8", "replace")

@@ -1,9 +1,9 @@
-"""Draws the learning curves of runs: PNG files, and one HTML page that needs nothing else.
+"""Draws the learning curves of runs: PNG files and one self-contained HTML page.
 
     python -m reports.curves RUN [RUN ...] [--out DIR]
 
-Runs that differ in nothing but their seeds are drawn as one. `run_files` reads and groups the runs,
-`charts` draws the pictures, `finals` makes the tables, and this file writes the page.
+Runs that differ only in their seeds form one curve. `run_files` reads the runs, `groups` groups
+them, `charts` draws them, `finals` makes the tables, and this file writes the page.
 """
 
 import base64
@@ -14,9 +14,10 @@ from string import Template
 
 from common.plugins import UserError
 from reports.charts import draw_charts, svg_of
-from reports.finals import differences, each_run, final_numbers, named
+from reports.finals import differences, each_run, final_numbers, labelled
+from reports.groups import Group, group_runs
 from reports.program import Program
-from reports.run_files import Group, group_runs, read_runs
+from reports.run_files import read_runs
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,16 +29,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def write_curves(paths: list[Path], out: Path) -> Path:
-    """Write the pictures and index.html into `out`, and return the path of index.html.
+    """Write the charts and index.html into `out`, and return the path of index.html.
 
-    ValueError: no path is a run, or matplotlib is missing. OSError: `out` cannot be written.
+    UserError: no path is a run, or matplotlib is missing. OSError: `out` cannot be written.
     """
     notes = []
     groups = group_runs(read_runs(paths, notes))
     for note in notes:
         print(note)
     if not groups:
-        raise UserError("none of these is the directory of a run")
+        raise UserError("none of these is a run directory")
     out.mkdir(parents=True, exist_ok=True)
     for name, png in draw_charts(groups).items():
         (out / f"{name}.png").write_bytes(png)
@@ -46,38 +47,41 @@ def write_curves(paths: list[Path], out: Path) -> Path:
     return out / "index.html"
 
 
-def curves_page(groups: list[Group], pictures: dict[str, bytes], notes: list[str]) -> str:
-    """The HTML, with the pictures (SVG) in it. All text that comes from a run is escaped."""
+def curves_page(groups: list[Group], charts: dict[str, bytes], notes: list[str]) -> str:
+    """Return the HTML with the charts (SVG) embedded. All text from the runs is escaped."""
     names = {str(run.settings.get("env_name", "-")) for group in groups for run in group.runs}
     image = '<img alt="{}" src="data:image/svg+xml;base64,{}">'
-    images = [image.format(n, base64.b64encode(svg).decode()) for n, svg in pictures.items()]
-    return Template(PAGE).substitute(
+    images = [image.format(n, base64.b64encode(svg).decode()) for n, svg in charts.items()]
+    return Template(TEMPLATE).substitute(
         title=escape("Learning curves" + f": {min(names)}" * (len(names) == 1)),
-        finals=table(final_numbers(groups)),
+        finals=html_table(final_numbers(groups)),
         runs=folded("each run", each_run(groups)),
         differences=folded("all settings that differ", differences(groups)),
         notes="".join(f"<li>{escape(note)}</li>" for note in notes),
-        key="".join(f"<li>{named(group.label, i)}</li>" for i, group in enumerate(groups)),
+        key="".join(f"<li>{labelled(group.label, i)}</li>" for i, group in enumerate(groups)),
         images="\n".join(images),
     )
 
 
 def folded(title: str, rows: list[list[str]]) -> str:
-    """A table behind its title, or nothing without rows below the head."""
+    """Return a collapsed table, or "" if it has only a header."""
     if len(rows) < 2:
         return ""
-    return f"<details><summary>{title}</summary>{table(rows)}</details>"
+    return f"<details><summary>{title}</summary>{html_table(rows)}</details>"
 
 
-def table(rows: list[list[str]]) -> str:
-    """An HTML table. The cells are HTML, too, and the first row is the head."""
-    line = lambda cells, tag: f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
-    head, *others = rows
-    body = line(head, "th") + "".join(line(row, "td") for row in others)
+def html_table(rows: list[list[str]]) -> str:
+    """Return an HTML table. The cells are HTML already, and the first row is the header."""
+    header, *others = rows
+    body = _table_row(header, "th") + "".join(_table_row(row, "td") for row in others)
     return f'<div class="wide"><table>{body}</table></div>'
 
 
-PAGE = """<!doctype html>
+def _table_row(cells: list[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+TEMPLATE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>$title</title>
 <style>
@@ -108,10 +112,10 @@ img { width: 100% }
 $finals
 $runs
 $differences
-<p>A line is the mean over the runs of a colour, and its band is one standard deviation over them.
-It is drawn where at least one of them has the figure. Training success and return are means over
-the last 100 episodes that ended, and gaps while fewer than 20 have. Evaluations play the same
-episodes in every run; each is a dot, with an error bar where no more than 8 runs are drawn.</p>
+<p>A line is the mean over the runs of one colour, with a band of one standard deviation. It is
+drawn wherever at least one run has a value. Training success and return are means over the last 100
+finished episodes, with gaps until 20 episodes have finished. Evaluations play the same episodes in
+every run. Each evaluation is a dot, with an error bar if at most 8 runs are drawn.</p>
 <ul class="key">$key</ul>
 <div class="charts">
 $images

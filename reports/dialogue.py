@@ -1,7 +1,7 @@
 """Reads a dialogue log (trajectories.jsonl, ...) as episodes, and makes text safe to show.
 
-An episode here is the part of it that the log holds. Its first turns may lie before the log (in the
-warm-up), it may span several updates, and it may have no end.
+An episode holds only its logged turns. Its first turns may be missing because they were played in
+the warm-up, it may span several updates, and it may be unfinished.
 """
 
 import re
@@ -11,15 +11,15 @@ from pathlib import Path
 from common.plugins import UserError
 from reports.run_files import read_jsonl
 
-TRAINED, EVALUATED = "trajectories.jsonl", "eval_trajectories.jsonl"
-SCORES = ("advantages", "values", "kl")  # numbers per token, which can colour it
+TRAINING_LOG, EVALUATION_LOG = "trajectories.jsonl", "eval_trajectories.jsonl"
+SCORES = ("advantages", "values", "kl")  # per token; the viewer colours tokens by one of them
 FAILED = ("failure", "time limit", "fault")
-NEEDED = set(
-    """update env episode seed step prompt response action_at action valid reward terminated
-    truncated success fault response_truncated prompt_overflow tokens logps values advantages
-    kl""".split()
-)
-# Everything invisible, and what moves a cursor or turns the direction of text; newline and tab stay
+REQUIRED = {
+    "update", "env", "episode", "seed", "step", "prompt", "response", "action_at", "action",
+    "valid", "reward", "terminated", "truncated", "success", "fault", "response_truncated",
+    "prompt_overflow", "tokens", "logps", "values", "advantages", "kl",
+}  # fmt: skip
+# Invisible characters, cursor movement and text direction. Newline and tab are kept.
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -27,7 +27,7 @@ HIDDEN = re.compile(
 
 
 class LoggedEpisode:
-    """The turns of an episode that are in the log, at least one, and what they add up to."""
+    """The logged turns of an episode (at least one) and its totals."""
 
     def __init__(self, env: int, number: int, turns: list[dict]):
         first, last = turns[0], turns[-1]
@@ -36,7 +36,7 @@ class LoggedEpisode:
         self.ret = sum(turn["reward"] for turn in turns)  # undiscounted
         self.invalid = sum(not turn["valid"] for turn in turns)
         self.updates = first["update"], last["update"]
-        self.missing = last["step"] - len(turns)  # turns of the warm-up, and torn lines
+        self.missing = last["step"] - len(turns)  # turns of the warm-up, and damaged lines
         self.outcome = _outcome(last)
         self.name = f"env {env} episode {number}"
 
@@ -51,36 +51,38 @@ def _outcome(last: dict) -> str:
 
 
 def read_log(run: Path, evaluation: bool = False) -> list[dict]:
-    """The turns of the training's log, or of the last --eval-only. Torn lines are left out, with a
-    notice on stderr.
+    """Return the logged turns of training, or of the last --eval-only.
 
-    ValueError: there is no log, or no turn in it
+    Damaged lines are skipped with a warning on stderr. UserError: there is no log, or it has no
+    turns.
     """
-    path = run / (EVALUATED if evaluation else TRAINED)
+    path = run / (EVALUATION_LOG if evaluation else TRAINING_LOG)
     if not path.is_file():
-        what = f"has no {path.name}" if run.is_dir() else "is not a directory"
-        how = "trained"
+        problem = f"has no {path.name}" if run.is_dir() else "is not a directory"
+        needed = "a training run"
         if evaluation:
-            how = "evaluated with --eval-only"
-        elif (run / EVALUATED).is_file():
-            how += "; --evaluation shows what --eval-only played"
-        raise UserError(f"{run} {what}; RUN is the --run-dir of a run that was {how}")
-    records, torn = [], []
+            needed = "a run evaluated with --eval-only"
+        elif (run / EVALUATION_LOG).is_file():
+            needed += "; --evaluation shows the episodes of --eval-only"
+        raise UserError(f"{run} {problem}; RUN must be the --run-dir of {needed}")
+    records, damaged = [], []
     for number, turn in enumerate(read_jsonl(path), start=1):
-        whole = turn is not None and NEEDED <= turn.keys()
+        whole = turn is not None and REQUIRED <= turn.keys()
         whole = whole and isinstance(turn["reward"], int | float)  # it may have been NaN
-        records.append(turn) if whole else torn.append(number)
-    if torn:
-        lines = f"line {torn[0]}" if len(torn) == 1 else f"{len(torn)} lines (first: {torn[0]})"
-        print(f"{path}: {lines} not whole, left out", file=sys.stderr)
+        records.append(turn) if whole else damaged.append(number)
+    if damaged:
+        lines = f"line {damaged[0]}"
+        if len(damaged) > 1:
+            lines = f"{len(damaged)} lines (first: {damaged[0]})"
+        print(f"{path}: skipped {lines}, incomplete", file=sys.stderr)
     if not records:
-        why = "holds no turn of this version's kind" if torn else "is empty (--log-envs 0?)"
+        why = "has no turns in the current format" if damaged else "is empty (--log-envs 0?)"
         raise UserError(f"{path} {why}")
     return records
 
 
 def episodes_of(records: list[dict]) -> list[LoggedEpisode]:
-    """Episodes in the order of their environments, then of time."""
+    """Return the episodes, ordered by environment, then by time."""
     turns: dict[tuple[int, int], list[dict]] = {}
     for record in records:
         turns.setdefault((record["env"], record["episode"]), []).append(record)
@@ -96,8 +98,11 @@ def filter_episodes(
     invalid: bool = False,
     longest: bool = False,
 ) -> list[LoggedEpisode]:
-    """The episodes that pass all filters. `updates` keeps those with turns between first and last
-    (inclusive); `longest` sorts by length."""
+    """Return the episodes that pass all filters.
+
+    updates: (first, last), both inclusive; keeps episodes with a turn in this range
+    longest: sort by length, longest first
+    """
     low, high = updates or (0, sys.maxsize)
     chosen = [
         episode
@@ -113,8 +118,10 @@ def filter_episodes(
 
 
 def colour_bounds(episodes: list[LoggedEpisode]) -> dict[str, float]:
-    """Score -> the size that gets the full colour. 98 of 100 tokens lie below it, so that a few
-    outliers do not make all others pale."""
+    """Map each score to the magnitude that gets the full colour.
+
+    It is the 98th percentile, so that a few outliers do not make all other tokens pale.
+    """
     found = {}
     for name in SCORES:
         sizes = [abs(x) for e in episodes for turn in e.turns for x in turn[name] if x is not None]
@@ -124,5 +131,5 @@ def colour_bounds(episodes: list[LoggedEpisode]) -> dict[str, float]:
 
 
 def escape_hidden(text: str) -> str:
-    """Write out, as ⟨U+001B⟩, the characters that a terminal or a browser would obey or hide."""
+    """Replace characters that a terminal or browser would obey or hide by codes like ⟨U+001B⟩."""
     return HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)

@@ -2,8 +2,8 @@
 
     python -m reports.evaluations RUN [RUN ...]
 
-Each line of eval.jsonl is a row: success with its Wilson 95 % interval, the mean return with its
-standard error. Crafter adds the score, and a second table of how often each achievement was
+Each line of eval.jsonl is a row: success with its Wilson 95 % interval, and the mean return with
+its standard error. Crafter adds the score, and a second table of how often each achievement was
 unlocked.
 """
 
@@ -39,51 +39,52 @@ def main(argv: list[str] | None = None) -> int:
 def print_evaluations(args) -> None:
     notes = []
     runs = read_runs(args.runs, notes)
-    # a run that was only evaluated has no other files, so their absence is not worth a note
+    # an --eval-only run has no other files, so do not report them as missing
     notes = [note for note in notes if "args.json" in note or "eval.jsonl" in note]
     if not any(run.evals for run in runs):
-        raise UserError(f"no evaluation: {'; '.join(notes) or 'eval.jsonl is empty'}")
+        raise UserError(f"no evaluations: {'; '.join(notes) or 'eval.jsonl is empty'}")
     for note in notes:
         print(f"reports.evaluations: {note}", file=sys.stderr)
     print(eval_table(runs))
 
 
 def write_eval_table(run_dir: Path) -> None:
-    """Write all evaluations so far to eval.md. Without an args.json nothing is written."""
+    """Write all evaluations so far to eval.md. Does nothing if args.json is missing."""
     if runs := read_runs([run_dir], []):
         text = f"# Evaluations\n\n{eval_table(runs)}\n"
         (run_dir / "eval.md").write_text(text, encoding="utf-8", errors="replace")
 
 
 def eval_table(runs: list[Run]) -> str:
+    """Return Markdown: a table of all evaluations, and one of Crafter's achievements."""
     rows = [(run, with_score(e)) for run in runs for e in run.evals]
     names = [name for name in COLUMNS if any(cell_text(name, e) != "-" for _, e in rows)]
-    if not any(e.get("eval/env_faults") for _, e in rows):  # nothing but zeros says nothing
+    if not any(e.get("eval/env_faults") for _, e in rows):  # a column of zeros
         names = [name for name in names if name != "faults"]
     table = [["run", "environment", *names]]
     for run, e in rows:
         env = str(run.settings.get("env_name", "-"))
         table.append([run.name, env, *(cell_text(name, e) for name in names)])
-    table = [row[len(runs) == 1 :] for row in table]  # one run needs no column of names
-    about = "Success with its Wilson 95 % interval, return with its standard error."
+    table = [row[len(runs) == 1 :] for row in table]  # a single run needs no name
+    about = "Success has its Wilson 95 % interval, return its standard error."
     if "faults" in names:
-        about += " An episode that a fault cut short counts as a failure."
+        about += " An episode that ended in a fault counts as a failure."
     return "\n".join([markdown_table(table), "", about, *_achievements(rows)])
 
 
 def _achievements(rows: list[tuple[Run, dict]]) -> list[str]:
-    """Lines of the second table: achievements down, evaluations across."""
+    """Return the lines of the second table: a row per achievement, a column per evaluation."""
     rows = [(run, e) for run, e in rows if "score" in e]
     if not rows:
         return []
     several = len({run.name for run, _ in rows}) > 1
-    head = [f"{run.name}, " * several + _when(e) for run, e in rows]
-    table = [["achievement: share of episodes", *head]]
+    header = [f"{run.name}, " * several + _when(e) for run, e in rows]
+    table = [["achievement: share of episodes", *header]]
     for key in rows[0][1]:
         if key.startswith(ACHIEVEMENT):
             shares = [f"{e[key]:.3f}" if key in e else "-" for _, e in rows]
             table.append([key.removeprefix(ACHIEVEMENT), *shares])
-    score = "Score: exp of the mean of ln(1 + s) over the achievements, less 1; s in percent."
+    score = "Score: exp(mean of ln(1 + s)) - 1 over all achievements, with s in percent."
     return ["", markdown_table(table), "", score]
 
 
@@ -92,14 +93,17 @@ def _when(e: dict) -> str:
 
 
 def with_score(evaluation: dict) -> dict:
-    """Add Crafter's score, exp(mean of ln(1 + s_i)) - 1 with s_i the percentage of episodes that
-    unlocked achievement i (Hafner 2021). Without achievements there is no score."""
+    """Return the evaluation with Crafter's score added, if it has achievements.
+
+    The score is exp(mean of ln(1 + s_i)) - 1, where s_i is the percentage of episodes that unlocked
+    achievement i (Hafner 2021).
+    """
     logs = [math.log1p(100 * v) for k, v in evaluation.items() if k.startswith(ACHIEVEMENT)]
     return evaluation | ({"score": math.exp(sum(logs) / len(logs)) - 1} if logs else {})
 
 
 def cell_text(column: str, evaluation: dict) -> str:
-    """The text of one of COLUMNS, "-" where a number is missing."""
+    """Return the text of one of COLUMNS, "-" if a number is missing."""
     try:
         return COLUMNS[column].format_map(evaluation)
     except KeyError:
@@ -107,10 +111,13 @@ def cell_text(column: str, evaluation: dict) -> str:
 
 
 def markdown_table(rows: list[list[str]]) -> str:
-    """The first row is the head."""
-    line = lambda cells: f"| {' | '.join(text.replace('|', chr(92) + '|') for text in cells)} |"
-    head, *others = map(line, rows)
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *others])
+    """Return a Markdown table whose first row is the header."""
+    header, *others = map(_table_line, rows)
+    return "\n".join([header, "|" + "---|" * len(rows[0]), *others])
+
+
+def _table_line(cells: list[str]) -> str:
+    return f"| {' | '.join(text.replace('|', chr(92) + '|') for text in cells)} |"
 
 
 if __name__ == "__main__":

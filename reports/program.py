@@ -1,4 +1,4 @@
-"""The command line of the programs that read runs: a mistake is one line and the exit code 2."""
+"""Command lines of the programs that read runs: a user's mistake prints one line, exit code 2."""
 
 import argparse
 import signal
@@ -11,21 +11,21 @@ from common.plugins import UserError
 
 
 class Program(Parser):
-    """A parser that also runs the program, so that every mistake ends it in the same way."""
+    """A parser that also runs the program, so that all errors end it in the same way."""
 
     def add_runs(self) -> None:
-        self.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="directory of a run")
+        self.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directory")
 
     def error(self, message: str):
         raise UserError(self.with_hint(message))
 
     def run(self, work: Callable[[argparse.Namespace], int | None], argv: list[str] | None) -> int:
-        """Parse the arguments and call `work` with them. Returns its exit code, 0 if it has none.
+        """Parse the arguments and call `work` with them. Returns its exit code, or 0 for None.
 
-        A ValueError or OSError becomes one line on stderr and the exit code 2, Ctrl-C one line and
-        130. If nobody reads the output any more (`| head`), the program ends without a word.
+        A ValueError or OSError prints one line on stderr and returns 2, Ctrl-C returns 130. A
+        closed pipe (`| head`) ends the program silently.
         """
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack characters
+        sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has all characters
         before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         try:
             return work(self.parse_args(argv)) or 0

@@ -2,8 +2,8 @@
 
     python -m reports.push RUN ORG/NAME [--private]
 
-What is uploaded is the folder RUN/model, as AutoModelForCausalLM and vLLM load it. Nothing else of
-the run is: no prompts, no logs, no checkpoints.
+It uploads the folder RUN/model, which AutoModelForCausalLM and vLLM can load. Prompts, logs and
+checkpoints are not uploaded.
 """
 
 import argparse
@@ -20,17 +20,17 @@ LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 def main(argv: list[str] | None = None) -> int:
     program = Program(prog="reports.push", description=__doc__.splitlines()[0])
     add = program.add_argument
-    add("run", type=Path, metavar="RUN", help="directory of a run")
-    add("repo", metavar="ORG/NAME", help="name on the hub; it is made if it is not there")
-    add("--private", action="store_true", help="make it private, if it is new")
-    return program.run(push, argv)
+    add("run", type=Path, metavar="RUN", help="run directory")
+    add("repo", metavar="ORG/NAME", help="repository on the hub; created if missing")
+    add("--private", action="store_true", help="create the repository as private")
+    return program.run(push_model, argv)
 
 
-def push(args: argparse.Namespace) -> None:
-    """ValueError: there is no model to push, or the hub does not take it"""
+def push_model(args: argparse.Namespace) -> None:
+    """Upload the model and print its address. UserError: there is no model, or the upload fails."""
     folder = args.run / "model"
     if not (folder / "config.json").is_file():
-        raise UserError(f"{args.run} is not the directory of a run that has saved a model")
+        raise UserError(f"{args.run} is not the directory of a run with a saved model")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "0" if sys.stderr.isatty() else "1")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import LocalTokenNotFoundError
@@ -38,24 +38,24 @@ def push(args: argparse.Namespace) -> None:
     hub = HfApi()
     try:
         hub.create_repo(args.repo, private=args.private or None, exist_ok=True)
-        done = hub.upload_folder(
-            repo_id=args.repo, folder_path=folder, commit_message=message(folder)
+        commit = hub.upload_folder(
+            repo_id=args.repo, folder_path=folder, commit_message=commit_message(folder)
         )
     except LocalTokenNotFoundError as error:
-        raise UserError(f"nobody is logged in to the hub: {LOGIN}") from error
-    except Exception as error:  # the client raises what several libraries define
+        raise UserError(f"not logged in to the hub: {LOGIN}") from error
+    except Exception as error:  # the client raises exceptions of several libraries
         status = getattr(getattr(error, "response", None), "status_code", None)
         reason = " ".join(str(error).split())[:300]
         hint = f"; {LOGIN}" if status in (401, 403) else ""
         raise UserError(f"cannot push to {args.repo}: {reason}{hint}") from error
-    print(f"{folder} is at {done.commit_url}")
+    print(f"{folder} was pushed to {commit.commit_url}")
 
 
-def message(folder: Path) -> str:
-    """Return the message of the commit, which names the number of updates."""
+def commit_message(folder: Path) -> str:
+    """Return the commit message, with the number of updates if it is known."""
     path = folder / "update.txt"
-    made = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-    return f"The model after {made} updates" if made else "The model"
+    updates = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    return f"The model after {updates} updates" if updates else "The model"
 
 
 if __name__ == "__main__":

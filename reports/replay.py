@@ -1,6 +1,6 @@
-"""Makes pictures of logged episodes. The log holds none, so the episodes are played again.
+"""Renders logged episodes as images. The log has no images, so the episodes are replayed.
 
-Equal seeds and equal responses lead to equal turns, which is checked against the log.
+The same seed and responses give the same turns. Every replayed turn is checked against the log.
 """
 
 import base64
@@ -15,23 +15,23 @@ from common.plugins import UserError
 from envs import make_env
 from reports.dialogue import LoggedEpisode, escape_hidden
 
-LARGEST = 320  # pixels of a side in the page
+MAX_SIDE = 320  # pixels of an image on the page
 
 
 def data_uris(run: Path, episodes: list[LoggedEpisode]) -> dict[tuple[int, int], list[str]]:
-    """(env, episode) -> PNG pictures, for the episodes that can be replayed."""
+    """Map (env, episode) to PNG data URIs, for the episodes that can be replayed."""
     env, found = env_of_run(run), {}
     for episode in episodes:
         try:
             found[episode.env, episode.number] = [_uri(image) for image in replay(env, episode)]
         except ValueError as error:
-            print(f"no pictures of {error}", file=sys.stderr)
+            print(f"no images of {error}", file=sys.stderr)
     env.close()
     return found
 
 
 def save_gif(out: Path, run: Path, episode: LoggedEpisode) -> None:
-    """Write the episode with a caption under each picture. ValueError: it cannot be replayed."""
+    """Write a GIF with a caption under each image. UserError: the episode cannot be replayed."""
     env = env_of_run(run)
     images = replay(env, episode)
     env.close()
@@ -48,18 +48,18 @@ def save_gif(out: Path, run: Path, episode: LoggedEpisode) -> None:
 
 
 def env_of_run(run: Path):
-    """The environment that a run was made with. ValueError: it is unknown or cannot be made."""
+    """Make the environment of a run. UserError: args.json does not say which one it was."""
     try:
         args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
         options = {name: args[name] for name in ("format_penalty", "max_episode_steps")}
         options["on_invalid"] = args.get("on_invalid", "default")
         return make_env(args["env_name"], **options, data=args.get("data"))
     except (OSError, KeyError, json.JSONDecodeError) as error:
-        raise UserError(f"{run / 'args.json'} does not say what was played: {error!r}") from error
+        raise UserError(f"{run / 'args.json'} does not name an environment: {error!r}") from error
 
 
 def first_picture(name: str, seed: int = 7) -> Image.Image:
-    """An environment as an episode begins. ValueError: it draws no pictures"""
+    """Return an image of an environment at the start of an episode. UserError: it renders none."""
     env = make_env(name)
     env.reset(seed=seed)
     image = _picture(env, name)
@@ -68,18 +68,18 @@ def first_picture(name: str, seed: int = 7) -> Image.Image:
 
 
 def replay(env, episode: LoggedEpisode) -> list[Image.Image]:
-    """Pictures before each turn and after the last. ValueError: the episode cannot be replayed."""
+    """Return images before each turn and after the last. UserError: replaying is not possible."""
     if episode.missing:
         raise UserError(f"{episode.name}: {episode.missing} of its turns are not in the log")
     env.reset(seed=episode.seed)
     images = [_picture(env, episode.name)]
     for turn in episode.turns:
-        if turn["fault"]:  # the environment failed before it did anything
+        if turn["fault"]:  # the environment failed before it acted
             images.append(images[-1])
             break
         _, reward, _, _, info = env.step(turn["response"])
         if (info["action"], reward) != (turn["action"], turn["reward"]):
-            raise UserError(f"{episode.name}: turn {turn['step']}, played again, led elsewhere")
+            raise UserError(f"{episode.name}: replaying turn {turn['step']} gave another result")
         images.append(_picture(env, episode.name))
     return images
 
@@ -90,13 +90,13 @@ def _picture(env, name: str) -> Image.Image:
     except NotImplementedError:
         frame = None
     if frame is None:
-        raise UserError(f"{name}: its environment draws none")
+        raise UserError(f"{name}: its environment does not render")
     return Image.fromarray(frame)
 
 
 def _uri(image: Image.Image) -> str:
     image = image.copy()
-    image.thumbnail((LARGEST, LARGEST))
+    image.thumbnail((MAX_SIDE, MAX_SIDE))
     file = io.BytesIO()
     image.quantize(64).save(file, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,17 +1,17 @@
-"""Prints logged episodes: a list of them, then each turn by turn, with tokens in colours."""
+"""Prints logged episodes: first a list of them, then every turn, with coloured tokens."""
 
 from collections.abc import Iterator
 
 from reports import dialogue
 from reports.dialogue import SCORES, LoggedEpisode, escape_hidden
-from reports.exchange import Message, Part, exchange, parts_of
+from reports.exchange import LoggedMessage, Part, messages_of, parts_of
 
-# Background colours (of 256) behind black letters, from weak to strong
+# Background colours (of 256) for black text, from weak to strong
 BELOW, ABOVE = (230, 223, 216, 215, 208), (195, 159, 117, 81, 75)
 
 
 def transcript_lines(episodes: list[LoggedEpisode], prompts: bool, colour: str) -> Iterator[str]:
-    """A list of the episodes, then each of them turn by turn."""
+    """Yield a list of the episodes, then the turns of each."""
     bound = dialogue.colour_bounds(episodes).get(colour)
     yield from map(_headline, episodes)
     for episode in episodes:
@@ -40,11 +40,11 @@ def _turn_lines(turn: dict, prompts: bool, colour: str, bound: float | None) -> 
     if prompts:
         yield from ("   | " + line for line in escape_hidden(turn["prompt"]).split("\n"))
     shown = {part.label: _shown(turn, part, colour, bound) for part in parts_of(turn)}
-    if shown.keys() <= {"THINK", "ACTION"}:  # these begin with their names
+    if shown.keys() <= {"THINK", "ACTION"}:  # these parts start with their names
         yield "".join(shown.values())
     else:
         if bound is None and turn["valid"]:
-            shown.pop("CALL", "")  # the exchange has it in plain words
+            shown.pop("CALL", "")  # the messages below show the call
         for label, text in shown.items():
             yield f"   {label.lower()}:\n{text.strip()}"
     if turn["fault"]:
@@ -52,11 +52,11 @@ def _turn_lines(turn: dict, prompts: bool, colour: str, bound: float | None) -> 
     elif not turn.get("reply"):
         yield "   " + escape_hidden(f"-> {turn['action']}")
     else:
-        yield from map(_message_line, exchange(turn))
+        yield from map(_message_line, messages_of(turn))
 
 
 def _shown(turn: dict, part: Part, colour: str, bound: float | None) -> str:
-    """The text of a part, or without a bound its tokens in colours."""
+    """Return the text of a part, with coloured tokens if there is a bound."""
     if bound is None:
         return escape_hidden(part.text)
     pairs = zip(turn["tokens"], turn[colour], strict=True)
@@ -64,9 +64,9 @@ def _shown(turn: dict, part: Part, colour: str, bound: float | None) -> str:
     return "".join(pieces[part.first : part.end])
 
 
-def _message_line(message: Message) -> str:
-    before = {"call": "-> ", "result": f"<- {message.name}: ", "error": ""}
-    text = before.get(message.kind, f"{message.kind}: ") + message.text
+def _message_line(message: LoggedMessage) -> str:
+    prefixes = {"call": "-> ", "result": f"<- {message.name}: ", "error": ""}
+    text = prefixes.get(message.kind, f"{message.kind}: ") + message.text
     return "   " + escape_hidden(text).replace("\n", "\n      ")
 
 

@@ -1,14 +1,14 @@
-"""Shows the dialogue log of a run: as one HTML file, in the terminal, or an episode as a GIF.
+"""Shows the dialogue log of a run as an HTML page, in the terminal, or as a GIF of one episode.
 
     python -m reports.viewer RUN                             writes RUN/trajectories.html
     python -m reports.viewer RUN --evaluation                the last --eval-only instead
-    python -m reports.viewer RUN --frames                    with a picture of every turn
+    python -m reports.viewer RUN --frames                    with an image of every turn
     python -m reports.viewer RUN --env 1                     prints environment 1's episodes
     python -m reports.viewer RUN --env 1 --episode 7 --gif   writes RUN/env-1-episode-7.gif
 
-The page is viewer.html with the data put in; `transcript` prints, and `replay` makes the pictures.
-Text of the model is shown and never interpreted: control characters are written out, and the page
-only sets text.
+The page is viewer.html with the data inserted. `transcript` prints episodes, and `replay` renders
+images. Model output is never interpreted: control characters are escaped, and the page inserts all
+text as textContent.
 """
 
 import argparse
@@ -20,18 +20,22 @@ from pathlib import Path
 from common.plugins import UserError
 from reports import dialogue
 from reports.dialogue import SCORES, LoggedEpisode, escape_hidden
-from reports.exchange import Message, exchange, parts_of
+from reports.exchange import LoggedMessage, messages_of, parts_of
 from reports.program import Program
 from reports.run_files import facts_of
 from reports.transcript import transcript_lines
 
 TEMPLATE = Path(__file__).with_name("viewer.html")
+# Fields of a logged turn that the page gets unchanged, besides SCORES
+COPIED = (
+    "step", "update", "valid", "reward", "response_truncated", "prompt_overflow", "logps",
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
     program = Program(prog="reports.viewer", description="Show the dialogues of a run.")
     add = program.add_argument
-    add("run", type=Path, metavar="RUN", help="directory of a run")
+    add("run", type=Path, metavar="RUN", help="run directory")
     add("--evaluation", action="store_true", help="show the last --eval-only")
     add("--env", type=int, help="only this environment; without --out and --frames it is printed")
     add("--episode", type=int, help="only episodes with this number in their environment")
@@ -40,11 +44,11 @@ def main(argv: list[str] | None = None) -> int:
     add("--failures", action="store_true", help="only episodes that ended without success")
     add("--invalid", action="store_true", help="only episodes with an invalid action")
     add("--longest", action="store_true", help="show the longest episodes first")
-    add("--prompts", action="store_true", help="print the prompts, too")
-    add("--color", choices=(*SCORES, "none"), help="number that colours printed tokens")
-    add("--frames", action="store_true", help="replay the episodes for a picture of each turn")
-    add("--gif", action="store_true", help="write the episode --env --episode as a GIF")
-    add("--out", type=Path, help="file to write (default: one in RUN)")
+    add("--prompts", action="store_true", help="print the prompts as well")
+    add("--color", choices=(*SCORES, "none"), help="score that colours printed tokens")
+    add("--frames", action="store_true", help="replay the episodes and show an image of each turn")
+    add("--gif", action="store_true", help="write the episode (--env, --episode) as a GIF")
+    add("--out", type=Path, help="output file (default: in RUN)")
     return program.run(view, argv)
 
 
@@ -58,8 +62,9 @@ def view(args: argparse.Namespace) -> None:
         for episode in logged:
             numbers.setdefault(episode.env, []).append(episode.number)
         spans = [f"environment {n}: episodes {k[0]} to {k[-1]}" for n, k in numbers.items()]
-        there = "; ".join(spans)
-        raise UserError(f"no episode of {args.run} is like that; it holds {there} (--log-envs)")
+        raise UserError(
+            f"no episode of {args.run} matches; its log has {'; '.join(spans)} (--log-envs)"
+        )
     if args.gif:
         write_gif(args, episodes)
     elif args.env is not None and not (args.out or args.frames):
@@ -72,7 +77,7 @@ def view(args: argparse.Namespace) -> None:
 
 
 def write_dialogue_page(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
-    name = dialogue.EVALUATED if args.evaluation else dialogue.TRAINED
+    name = dialogue.EVALUATION_LOG if args.evaluation else dialogue.TRAINING_LOG
     out = args.out or (args.run / name).with_suffix(".html")
     if args.frames:
         from reports.replay import data_uris  # imports PIL and the environments
@@ -86,7 +91,7 @@ def write_gif(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
     from reports.replay import save_gif
 
     if len(episodes) > 1:
-        raise UserError("--gif is of one episode: name it with --env and --episode")
+        raise UserError("--gif writes one episode: choose it with --env and --episode")
     [episode] = episodes
     name = f"{'eval-' * args.evaluation}env-{episode.env}-episode-{episode.number}.gif"
     out = args.out or args.run / name
@@ -95,9 +100,9 @@ def write_gif(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
 
 
 def dialogue_page(run: Path, episodes: list[LoggedEpisode], frames: dict) -> str:
-    """The HTML. frames: (env, episode) -> data URIs, before each turn and after the last."""
+    """Return the HTML. frames: (env, episode) -> data URIs, before each turn and after the last."""
     uris = list(dict.fromkeys(uri for uris in frames.values() for uri in uris))
-    at = {uri: k for k, uri in enumerate(uris)}  # equal pictures are stored once
+    index = {uri: k for k, uri in enumerate(uris)}  # equal images are stored once
     data = {
         "run": escape_hidden(run.resolve().name),
         "about": [(name, escape_hidden(value)) for name, value in facts_of(run)],
@@ -106,35 +111,34 @@ def dialogue_page(run: Path, episodes: list[LoggedEpisode], frames: dict) -> str
         "episodes": [
             vars(episode)
             | {"turns": [_turn_data(turn) for turn in episode.turns]}
-            | {"frames": [at[uri] for uri in frames.get((episode.env, episode.number), [])]}
+            | {"frames": [index[uri] for uri in frames.get((episode.env, episode.number), [])]}
             for episode in episodes
         ],
     }
-    # ASCII without "<": nothing in the data can end the script element that holds it
+    # ASCII without "<", so nothing in the data can close the script element
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return TEMPLATE.read_text(encoding="utf-8").replace("@DATA@", text)
 
 
 def _turn_data(turn: dict) -> dict:
-    names = "step update valid reward response_truncated prompt_overflow logps".split()
     tokens = "".join(turn["tokens"])
-    # a message that answered the turn before stands there, so only the first turn repeats it
+    # with messages, the previous turn already shows the observation, except in the first turn
     sees = turn.get("observation", "") if turn["step"] == 1 or not turn.get("reply") else ""
-    return {name: turn[name] for name in (*names, *SCORES)} | {
+    return {name: turn[name] for name in (*COPIED, *SCORES)} | {
         "sees": escape_hidden(sees),
         "prompt": escape_hidden(turn["prompt"]),
         "tokens": [escape_hidden(piece) for piece in turn["tokens"]],
-        # tokens that are parts of a character do not show it, so the page shows the whole text, too
+        # tokens that split a character do not show it, so the page adds the whole text
         "text": "" if tokens.startswith(turn["response"]) else escape_hidden(turn["response"]),
         "parts": [(part.label, part.end) for part in parts_of(turn)],
-        # what an environment without messages did; with messages they say it
+        # with messages, these show the action
         "action": None if turn.get("reply") else escape_hidden(turn["action"]),
-        "exchange": [_message_data(message) for message in exchange(turn)],
+        "messages": [_message_data(message) for message in messages_of(turn)],
         "fault": escape_hidden(turn["fault"]),
     }
 
 
-def _message_data(message: Message) -> dict:
+def _message_data(message: LoggedMessage) -> dict:
     texts = {name: escape_hidden(getattr(message, name)) for name in ("kind", "name", "text")}
     return texts | {"failed": message.failed}
 

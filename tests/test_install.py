@@ -100,8 +100,8 @@ def test_an_installed_copy_trains_and_tells_mistakes_in_one_line(site, tmp_path)
     assert out[-1] == f"{site}/turnwise/envs/__init__.py {site}/turnwise/main.py"
     made = "cannot be made: ZeroDivisionError: division by zero"
     assert errors == [
-        "turnwise view: error: none is not a directory; RUN is the --run-dir of a run that was "
-        "trained",
+        "turnwise view: error: none is not a directory; RUN must be the --run-dir of a training "
+        "run",
         "turnwise evaluate: error: --resume none: no run there (args.json is missing)",
         "turnwise train: error: run is not empty; go on from it with --resume run, or name "
         "another --run-dir",

@@ -22,7 +22,8 @@ from reports.charts import (
 )
 from reports.curves import curves_page, main
 from reports.finals import final_numbers
-from reports.run_files import Run, group_runs, read_runs
+from reports.groups import group_runs
+from reports.run_files import Run, read_runs
 
 
 def update(u, success=0.5, **more):
@@ -145,9 +146,9 @@ def test_missing_files_get_one_line_each(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "run/metrics.jsonl: No such file or directory",
         "run/warmup.jsonl: No such file or directory",
-        "empty: left out, no args.json of a run is there",
-        "broken: left out, no args.json of a run is there",
-        "nowhere: left out, no args.json of a run is there",
+        "empty: skipped, it has no valid args.json",
+        "broken: skipped, it has no valid args.json",
+        "nowhere: skipped, it has no valid args.json",
         str(tmp_path / "out" / "index.html"),
     ]
     written = {file.name for file in (tmp_path / "out").iterdir()}

@@ -43,12 +43,12 @@ def test_achievements_have_a_table_of_their_own(tmp_path, capsys):
     crafter = write_run(tmp_path / "c", evals=[FULL | unlocked], env_name="crafter")
     other = write_run(tmp_path / "b", evals=[FULL], env_name="a|b")
     assert main([str(crafter), str(other)]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     # (101 x 51)^.5 - 1 = 70.77
-    assert "| c | crafter | 0 | 16 |" in said and "| 1.50 | 70.77 | 0.5 |" in said
-    assert "| b | a\\|b | 0 | 16 |" in said and "| - | - | 0.5 |" in said
-    assert "| achievement: share of episodes | after 0 updates, 16 episodes |" in said
-    assert "| eat | 1.000 |" in said and "| nap | 0.500 |" in said
+    assert "| c | crafter | 0 | 16 |" in output and "| 1.50 | 70.77 | 0.5 |" in output
+    assert "| b | a\\|b | 0 | 16 |" in output and "| - | - | 0.5 |" in output
+    assert "| achievement: share of episodes | after 0 updates, 16 episodes |" in output
+    assert "| eat | 1.000 |" in output and "| nap | 0.500 |" in output
 
 
 def test_faults_are_shown_where_there_were_any(tmp_path):
@@ -64,7 +64,7 @@ def test_faults_are_shown_where_there_were_any(tmp_path):
 
 def test_what_is_no_run_is_one_line_and_code_2(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("reports.evaluations: error: no evaluation: ")
+    assert capsys.readouterr().err.startswith("reports.evaluations: error: no evaluations: ")
     write_eval_table(tmp_path)
     assert not (tmp_path / "eval.md").exists()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.exchange import Message, call_text, exchange, parts_of
+from reports.exchange import LoggedMessage, call_text, messages_of, parts_of
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 
@@ -94,37 +94,37 @@ def test_tokens_of_the_parts():
 
 
 def test_every_call_is_followed_by_its_result():
-    said = reply(("add", {"a": 1}), ("look_up", {"item": "ü"}))
-    record = turn(CALL, 0, reply=said, followed=[tool("1"), tool("Error: no such item")])
-    assert exchange(record) == [
-        Message("call", "add", "add(a=1)"),
-        Message("result", "add", "1"),
-        Message("call", "look_up", 'look_up(item="ü")'),
-        Message("result", "look_up", "Error: no such item", failed=True),
+    answer = reply(("add", {"a": 1}), ("look_up", {"item": "ü"}))
+    record = turn(CALL, 0, reply=answer, followed=[tool("1"), tool("Error: no such item")])
+    assert messages_of(record) == [
+        LoggedMessage("call", "add", "add(a=1)"),
+        LoggedMessage("result", "add", "1"),
+        LoggedMessage("call", "look_up", 'look_up(item="ü")'),
+        LoggedMessage("result", "look_up", "Error: no such item", failed=True),
     ]
 
 
 def test_results_that_cannot_be_paired_come_after_the_calls():
-    said = reply(("add", {}), ("sub", {}))
-    record = turn(CALL, 0, reply=said, followed=[tool("3", name="sub")])
+    answer = reply(("add", {}), ("sub", {}))
+    record = turn(CALL, 0, reply=answer, followed=[tool("3", name="sub")])
     calls = [("call", "add"), ("call", "sub")]
-    assert [(m.kind, m.name) for m in exchange(record)] == [*calls, ("result", "sub")]
+    assert [(m.kind, m.name) for m in messages_of(record)] == [*calls, ("result", "sub")]
     record["followed"] = [tool("3"), tool("4"), tool("5")]
-    assert [(m.kind, m.name) for m in exchange(record)] == calls + 3 * [("result", "tool")]
+    assert [(m.kind, m.name) for m in messages_of(record)] == calls + 3 * [("result", "tool")]
 
 
 def test_users_and_what_could_not_be_read():
     user = {"role": "user", "content": "Error-free, and now?"}
-    [message] = exchange(turn("hello", reply=reply(words="hello"), followed=[user]))
-    assert message == Message("user", "", "Error-free, and now?")
-    said = {"role": "user", "content": "Error: the call is not valid JSON"}
-    [message] = exchange(turn("<tool_call>", valid=False, reply=reply(), followed=[said]))
-    assert message == Message("error", "", said["content"], failed=True)
+    [message] = messages_of(turn("hello", reply=reply(words="hello"), followed=[user]))
+    assert message == LoggedMessage("user", "", "Error-free, and now?")
+    error = {"role": "user", "content": "Error: the call is not valid JSON"}
+    [message] = messages_of(turn("<tool_call>", valid=False, reply=reply(), followed=[error]))
+    assert message == LoggedMessage("error", "", error["content"], failed=True)
 
 
 def test_a_log_from_before_messages_has_none():
     record = turn("THINK: a\nACTION: b", 9)
-    assert not record.keys() & {"reply", "followed"} and exchange(record) == []
+    assert not record.keys() & {"reply", "followed"} and messages_of(record) == []
 
 
 def test_how_a_call_is_written():

@@ -7,7 +7,8 @@ import pytest
 import main as trainer
 from arguments import TINY
 from reports import dialogue, viewer
-from reports.failures import final_lines, group_failures, main, shares, tasks_of, varying
+from reports.failures import group_failures, main, shares
+from reports.final_states import final_lines, tasks_of, varying
 
 THINGS = ["red key", "blue ball", "green box", "grey key", "red ball", "blue box"]
 
@@ -71,7 +72,7 @@ def test_the_table_begins_with_the_largest_group(run, capsys):
     assert rows[1].startswith("| 3 | 0.60 | time limit | [1], then go to the [2] | You")
     assert rows[1].endswith("| You carry a [2]; a [1] ... | turn 0.500, drop 0.500 | "
                             "--env 0 --episode 2 |")  # fmt: skip
-    assert "1 more in 1 groups" in out
+    assert "1 more in 1 other groups" in out
     assert f"python -m reports.viewer {run} --env 0 --episode 2" in out
     assert viewer.main([str(run), "--env", "0", "--episode", "2"]) == 0
 
@@ -116,19 +117,22 @@ def test_tools_that_were_called_count_as_actions():
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("words", "message"),
     [
-        (["none"], "none is not a directory; RUN is the --run-dir of a run that was trained\n"),
-        ([".", "--evaluation"], "has no eval_trajectories.jsonl; RUN is the --run-dir of a run"),
-        (["."], "no logged episode of . has ended (--log-envs logs more)\n"),
+        (["none"], "none is not a directory; RUN must be the --run-dir of a training run\n"),
+        (
+            [".", "--evaluation"],
+            "has no eval_trajectories.jsonl; RUN must be the --run-dir of a run",
+        ),
+        (["."], "no finished episode in the log of . (--log-envs logs more)\n"),
     ],
 )
-def test_mistakes(typed, said, tmp_path, monkeypatch, capsys):
+def test_mistakes(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trajectories.jsonl").write_text(json.dumps(LOG[-1]) + "\n")
-    assert main(typed) == 2
+    assert main(words) == 2
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
 
 
 def test_what_eval_only_played(tmp_path, capsys):

@@ -15,15 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Makes a repository, takes all files as they are, and remembers what it was told."""
+    """Makes a repository, accepts all files, and records the requests."""
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        told, url = self.server.told, f"http://127.0.0.1:{self.server.server_port}/org/name"
+        received, url = self.server.received, f"http://127.0.0.1:{self.server.server_port}/org/name"
         if self.headers.get("Authorization") != "Bearer hf_good":
             return self.answer({"error": "Invalid credentials"}, 401)
         if self.path == "/api/repos/create":
-            told["repo"] = json.loads(body)
+            received["repo"] = json.loads(body)
             self.answer({"url": url})
         elif self.path == "/api/validate-yaml":  # of the card
             self.answer({"errors": [], "warnings": []})
@@ -32,7 +32,7 @@ class Hub(BaseHTTPRequestHandler):
                      for f in json.loads(body)["files"]]  # fmt: skip
             self.answer({"files": files})
         elif "/commit/" in self.path:
-            told["commit"] = [json.loads(line) for line in body.splitlines()]
+            received["commit"] = [json.loads(line) for line in body.splitlines()]
             self.answer({"commitOid": "c0ffee", "commitUrl": f"{url}/commit/c0ffee"})
         else:
             self.answer({"error": self.path}, 404)
@@ -55,7 +55,7 @@ class Hub(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.told = {}
+    server.received = {}
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -83,8 +83,8 @@ def run(tmp_path) -> Path:
 def test_a_model_arrives_with_its_card_and_nothing_else(hub, run, tmp_path):
     done = push(hub, tmp_path, "hf_good", "run", "org/name", "--private")
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    assert done.stdout.startswith("run/model is at http://") and "c0ffee" in done.stdout
-    repo, (head, *files) = hub.told["repo"], hub.told["commit"]
+    assert done.stdout.startswith("run/model was pushed to http://") and "c0ffee" in done.stdout
+    repo, (head, *files) = hub.received["repo"], hub.received["commit"]
     assert (repo["organization"], repo["name"]) == ("org", "name")
     assert repo.get("private") or repo.get("visibility") == "private"
     assert head["value"]["summary"] == "The model after 3 updates"
@@ -92,13 +92,13 @@ def test_a_model_arrives_with_its_card_and_nothing_else(hub, run, tmp_path):
     assert got == {p.name: p.read_bytes() for p in (run / "model").iterdir()}
 
 
-def test_what_cannot_be_pushed_is_told_in_one_line(hub, run, tmp_path):
-    for token, words, said in (
+def test_a_failed_push_prints_one_line(hub, run, tmp_path):
+    for token, words, message in (
         ("hf_bad", ("run", "org/name"), "log in with `hf auth login`, or set HF_TOKEN"),
-        ("hf_good", ("home", "org/name"), "home is not the directory of a run that has saved a"),
+        ("hf_good", ("home", "org/name"), "home is not the directory of a run with a saved"),
         ("hf_good", ("run", "no name"), "cannot push to no name: "),
     ):
         done = push(hub, tmp_path, token, *words)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-        assert done.stderr.startswith("reports.push: error: ") and said in done.stderr
-    assert "commit" not in hub.told
+        assert done.stderr.startswith("reports.push: error: ") and message in done.stderr
+    assert "commit" not in hub.received

@@ -2,7 +2,8 @@
 
 from made_runs import write_run
 
-from reports.run_files import differing, group_runs, read_runs
+from reports.groups import differing, group_runs
+from reports.run_files import read_runs
 
 
 def update(u, success=0.5):
@@ -81,11 +82,11 @@ def test_a_torn_last_line_is_left_out(tmp_path):
     (path / "metrics.jsonl").write_text(whole[:-5])
     run, notes = read_one(path)
     assert run.curve("rollout/success") == {8: 0.5}
-    assert notes == ["run/metrics.jsonl: 1 of 2 lines left out"]
+    assert notes == ["run/metrics.jsonl: skipped 1 of 2 lines"]
     (path / "metrics.jsonl").write_bytes(whole.encode() + b"\0\0\xff\n3\n[]\n{}\n")
     run, notes = read_one(path)
     assert run.curve("rollout/success") == {8: 0.5, 16: 0.5}
-    assert notes == ["run/metrics.jsonl: 4 of 6 lines left out"]
+    assert notes == ["run/metrics.jsonl: skipped 4 of 6 lines"]
 
 
 def test_none_and_not_a_number_are_gaps(tmp_path):

@@ -1,4 +1,4 @@
-"""A run's model behind the endpoint: a process of its own that is asked, batches, mistakes."""
+"""A run's model behind the endpoint: a separate process, batches, user errors."""
 
 import json
 import os
@@ -28,7 +28,7 @@ HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
 
 @pytest.fixture
 def run(model_dir, tmp_path):
-    """What a run leaves behind that serve reads."""
+    """The files of a run that serve reads."""
     flags = "--env-name toy --engine transformers --prompt-limit 200 --response-limit 6"
     args = vars(get_args([*flags.split(), "--model", model_dir]))
     args = {name: value for name, value in args.items() if not isinstance(value, Path)}
@@ -37,7 +37,7 @@ def run(model_dir, tmp_path):
     return tmp_path
 
 
-def test_a_process_that_is_asked(run):
+def test_a_process_serves_requests(run):
     process = subprocess.Popen(
         [sys.executable, "-m", "reports.serve", str(run), "--port", "0"],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -63,7 +63,7 @@ def test_a_process_that_is_asked(run):
         process.communicate()
 
 
-def test_what_a_run_began_with_is_found_from_anywhere(run, tmp_path, monkeypatch):
+def test_the_initial_model_is_found_from_any_directory(run, tmp_path, monkeypatch):
     about = json.loads((run / "args.json").read_text())
     model = Path(about["args"]["model"])
     about["args"]["model"], about["cwd"] = model.name, str(model.parent)
@@ -75,14 +75,14 @@ def test_what_a_run_began_with_is_found_from_anywhere(run, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("about", [[], {"args": []}, {"args": {"model": 3}}, {"cwd": 3}])
-def test_damaged_arguments_are_told(about, run):
+def test_damaged_arguments_are_reported(about, run):
     args = json.loads((run / "args.json").read_text())
     (run / "args.json").write_text(json.dumps(args | about if "cwd" in about else about))
     with pytest.raises(ValueError, match="its args.json cannot be read"):
         serve.args_of(run, True, None)
 
 
-def test_what_waits_is_answered_as_a_batch():
+def test_waiting_requests_are_answered_as_a_batch():
     tokenizer, sizes = make_tokenizer(), []
 
     class Engine(TransformersEngine):
@@ -100,11 +100,11 @@ def test_what_waits_is_answered_as_a_batch():
     with pytest.raises(KeyboardInterrupt):
         serve.answer_all(engine, Renderer(tokenizer, 100), session, seed=0)
     assert sizes == [4, 2]  # four slots
-    said = [call.answer["choices"][0]["message"]["content"] for call in calls[:4]]
-    assert len(set(said)) > 1  # each call has its own noise
+    texts = [call.answer["choices"][0]["message"]["content"] for call in calls[:4]]
+    assert len(set(texts)) > 1  # each call has its own noise
 
 
-def test_a_call_that_cannot_be_rendered_stops_no_other():
+def test_a_call_that_cannot_be_rendered_does_not_stop_others():
     tokenizer, session = make_tokenizer(), Session()
     engine = TransformersEngine(tokenizer, {0}, 5, 1.0, max_num_seqs=4)
     engine.push_weights(ActorCritic(make_lm(), 0))
@@ -124,12 +124,12 @@ def refused(capsys, *words: str) -> str:
     return err
 
 
-def test_mistakes_have_one_line(run, tmp_path, capsys, monkeypatch):
+def test_a_mistake_prints_one_line(run, tmp_path, capsys, monkeypatch):
     missing = tmp_path / "nothing"
-    assert f"{missing}: no run there" in refused(capsys, missing)
+    assert f"{missing} is not a run directory" in refused(capsys, missing)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = refused(capsys, run, "--port", port)
-        assert f"--port {port} cannot be opened: " in said and "in use" in said
+        message = refused(capsys, run, "--port", port)
+        assert f"--port {port} cannot be opened: " in message and "in use" in message
     (run / "model").unlink()
     assert "has not saved a model yet; --initial" in refused(capsys, run)

@@ -135,7 +135,7 @@ def test_colours_end_where_98_of_100_tokens_are():
     assert colour_bounds(episodes_of([record])) == {"advantages": 0.99, "values": 1.0, "kl": 0.3}
 
 
-def test_env_prints_but_where_it_is_told_to_write(tmp_path, capsys):
+def test_env_prints_unless_out_is_given(tmp_path, capsys):
     run, out = write(tmp_path, LOG), tmp_path / "page.html"
     assert main([str(run), "--env", "0"]) == 0
     assert "page" not in capsys.readouterr().out and not (run / "trajectories.html").exists()
@@ -150,23 +150,23 @@ def test_env_prints_but_where_it_is_told_to_write(tmp_path, capsys):
 def test_a_torn_last_line_is_left_out(tmp_path, capsys):
     run = write(tmp_path, LOG, end='{"update": 1, "env"')
     assert read_log(run) == LOG
-    assert capsys.readouterr().err == f"{run}/trajectories.jsonl: line 10 not whole, left out\n"
+    assert capsys.readouterr().err == f"{run}/trajectories.jsonl: skipped line 10, incomplete\n"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "has no trajectories.jsonl"),
         ("", "is empty (--log-envs 0?)"),
-        ('{"update": 0}\n[]\n', "holds no turn"),
+        ('{"update": 0}\n[]\n', "has no turns in the current format"),
     ],
 )
-def test_no_log_is_one_clear_line(tmp_path, capsys, content, said):
+def test_no_log_is_one_clear_line(tmp_path, capsys, content, message):
     if content is not None:
         (tmp_path / "trajectories.jsonl").write_text(content)
     assert main([str(tmp_path)]) == 2
     *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("reports.viewer: error:") and said in line
+    assert line.startswith("reports.viewer: error:") and message in line
     assert main([str(tmp_path / "nowhere")]) == 2
     assert "is not a directory" in capsys.readouterr().err
 
@@ -175,7 +175,7 @@ def test_no_such_episode(tmp_path, capsys):
     assert main([str(write(tmp_path, LOG)), "--env", "7"]) == 2
     assert "no episode" in capsys.readouterr().err
     assert main([str(tmp_path), "--gif", "--env", "0"]) == 2
-    assert "name it with --env and --episode" in capsys.readouterr().err
+    assert "choose it with --env and --episode" in capsys.readouterr().err
 
 
 def test_numbers_that_are_not_finite(tmp_path):
@@ -206,9 +206,9 @@ def with_tools(long: str = "or so") -> list[dict]:
     reply = dict(role="assistant", content="Now:", tool_calls=[dict(function=call)])
     tokens = ["<think>", "sum</think>\n", "Now: ", "<tool_call>...", "<end>"]
     scores = dict(logps=[-1.0] * 5, values=[0.2] * 5, advantages=[0.5] * 5, kl=[0.0] * 5)
-    said = dict(tokens=tokens, response="".join(tokens[:-1]), action_at=24, action="[...]")
+    fields = dict(tokens=tokens, response="".join(tokens[:-1]), action_at=24, action="[...]")
     result = [dict(role="tool", content=f"3\n{long}")]
-    record = turn(step=1, **said, **scores, reply=reply, followed=result)
+    record = turn(step=1, **fields, **scores, reply=reply, followed=result)
     error = [dict(role="user", content="Error: no JSON.")]
     bad = dict(response="<tool_call>", tokens=["<tool_call>", ""], action_at=0, valid=False)
     answer = dict(reply=dict(role="assistant", content="3"), response="3", tokens=["3", ""])
@@ -239,7 +239,7 @@ def test_markup_stays_text_in_the_page(tmp_path):
     for tag in ("<script", "</script", "<img", "<!--"):
         assert text.count(tag) == TEMPLATE.read_text().count(tag)
     record, calls = data_of(text)["episodes"][0]["turns"]
-    assert [message["kind"] for message in calls["exchange"]] == ["call", "result", MARKUP]
+    assert [message["kind"] for message in calls["messages"]] == ["call", "result", MARKUP]
     assert record["tokens"][0] == MARKUP and record["prompt"].startswith(MARKUP)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", text)
 
@@ -248,11 +248,11 @@ def test_markup_stays_text_in_the_page(tmp_path):
 def test_escapes_stay_text_in_the_terminal(tmp_path, capsys, color):
     run = write(tmp_path, [hostile(), hostile_calls()])
     assert main([str(run), "--env", "0", "--prompts", "--color", color]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     ours = re.compile(r"\x1b\[38;5;16;48;5;\d+m|\x1b\[0m")
-    assert bool(ours.search(said)) == (color != "none")
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", ours.sub("", said))
-    assert "⟨U+001B⟩[2J" in said and "⟨U+202E⟩" in said and MARKUP in said
+    assert bool(ours.search(output)) == (color != "none")
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", ours.sub("", output))
+    assert "⟨U+001B⟩[2J" in output and "⟨U+202E⟩" in output and MARKUP in output
 
 
 def test_the_page_asks_for_nothing_from_outside(tmp_path):
@@ -288,22 +288,22 @@ def test_calls_and_users_are_printed_in_plain_words(tmp_path, capsys):
         ["   says:", "3", "   user: Thanks!"],
     ]  # fmt: skip
     assert main([str(run), "--env", "0", "--color", "advantages"]) == 0
-    said = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
-    assert "   call:\n<tool_call>...<end>\n   -> add(" in said  # the tokens have their colours
+    output = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "   call:\n<tool_call>...<end>\n   -> add(" in output  # the tokens have their colours
 
 
 def test_the_page_holds_the_parts_of_a_turn_and_what_was_exchanged(tmp_path):
     [episode] = data_of(dialogue_page(tmp_path, episodes_of(with_tools()), {}))["episodes"]
     call, bad, answer = episode["turns"]
     assert call["parts"] == [["REASONING", 2], ["SAYS", 3], ["CALL", 5]]
-    assert [(m["kind"], m["name"], m["failed"]) for m in call["exchange"]] == [
+    assert [(m["kind"], m["name"], m["failed"]) for m in call["messages"]] == [
         ("call", "add", False), ("result", "add", False),
     ]  # fmt: skip
-    assert [(m["kind"], m["failed"]) for m in bad["exchange"]] == [("error", True)]
-    assert [(m["kind"], m["text"]) for m in answer["exchange"]] == [("user", "Thanks!")]
-    assert {turn["action"] for turn in episode["turns"]} == {None}  # said by the messages
+    assert [(m["kind"], m["failed"]) for m in bad["messages"]] == [("error", True)]
+    assert [(m["kind"], m["text"]) for m in answer["messages"]] == [("user", "Thanks!")]
+    assert {turn["action"] for turn in episode["turns"]} == {None}  # the messages show it
     [old] = data_of(dialogue_page(tmp_path, episodes_of(LOG[:1]), {}))["episodes"]
-    assert (old["turns"][0]["action"], old["turns"][0]["exchange"]) == ("b", [])
+    assert (old["turns"][0]["action"], old["turns"][0]["messages"]) == ("b", [])
 
 
 def test_a_thousand_turns_make_a_small_file(tmp_path):
@@ -324,7 +324,7 @@ def test_it_starts_without_torch_and_environments(tmp_path):
 
 # ---- pictures -----------------------------------------------------------------------------------
 
-SAID = ["ACTION: turn left", "ACTION: fly", "ACTION: turn left"]
+RESPONSES = ["ACTION: turn left", "ACTION: fly", "ACTION: turn left"]
 
 
 @pytest.fixture
@@ -333,10 +333,14 @@ def played(tmp_path) -> Path:
     env = make_env("babyai-goto", format_penalty=0.1, max_episode_steps=9)
     env.reset(seed=6)
     records = []
-    for step, said in enumerate(SAID, start=1):
-        _, reward, *_, info = env.step(said)
-        does = dict(response=said, action=info["action"], valid=info["valid"])
-        records.append(turn(0, 0, step, 0, reward, seed=6, tokens=[said, ""], action_at=0, **does))
+    for step, response in enumerate(RESPONSES, start=1):
+        _, reward, *_, info = env.step(response)
+        does = dict(
+            response=response, tokens=[response, ""], action=info["action"], valid=info["valid"]
+        )
+        records.append(
+            turn(0, 0, step, 0, reward, seed=6, tokens=[response, ""], action_at=0, **does)
+        )
     args = dict(env_name="babyai-goto", format_penalty=0.1, max_episode_steps=9)
     (tmp_path / "args.json").write_text(json.dumps(dict(args=args)))
     return write(tmp_path, records)
@@ -346,7 +350,7 @@ def test_an_episode_is_played_again_for_its_pictures(played):
     env = make_env("babyai-goto")
     env.reset(seed=6)
     before = env.render()
-    env.step(SAID[0])
+    env.step(RESPONSES[0])
     after = env.render()
     uris = data_uris(played, episodes_of(read_log(played)))[0, 0]
     assert len(uris) == 4  # before each of three turns, and at the end
@@ -371,13 +375,13 @@ def test_what_cannot_be_played_again(played, capsys):
     env, records = make_env("babyai-goto", max_episode_steps=9), read_log(played)
     with pytest.raises(ValueError, match="1 of its turns are not in the log"):
         replay(env, LoggedEpisode(0, 0, records[1:2]))
-    with pytest.raises(ValueError, match="turn 2, played again, led elsewhere"):
+    with pytest.raises(ValueError, match="replaying turn 2 gave another result"):
         replay(env, LoggedEpisode(0, 0, [records[0], records[1] | dict(reward=1.0)]))
-    with pytest.raises(ValueError, match="draws none"):
+    with pytest.raises(ValueError, match="does not render"):
         replay(make_env("toy"), LoggedEpisode(0, 0, records))
-    # in a page such an episode has no pictures, and that is said
+    # on a page such an episode has no images, and a warning is printed
     assert data_uris(played, [LoggedEpisode(0, 0, records[2:])]) == {}
-    assert "no pictures of env 0 episode 0" in capsys.readouterr().err
+    assert "no images of env 0 episode 0" in capsys.readouterr().err
     (played / "args.json").unlink()
     assert main([str(played), "--frames"]) == 2
     assert "args.json" in capsys.readouterr().err
@@ -392,7 +396,7 @@ const press = key => document.dispatchEvent(new KeyboardEvent('keydown', {key}))
 const set = (id, value) => { $(id).value = value; $('filters').dispatchEvent(new Event('input')) }
 const ids = () => listed.map(k => [data.episodes[k].env, data.episodes[k].number])
 const shownAt = () => [data.episodes[opened].env, data.episodes[opened].number, at]
-const background = k => $('turns').querySelectorAll('.said span')[k].style.background
+const background = k => $('turns').querySelectorAll('.text span')[k].style.background
 ;(async () => {
   const seen = {all: ids(), begun: shownAt(), about: $('about').textContent}
   set('first', '9'); seen.none = [ids().length, $('none').hidden]
@@ -411,9 +415,9 @@ const background = k => $('turns').querySelectorAll('.said span')[k].style.backg
   press('v'); seen.half = background(0)
   press('ArrowRight'); seen.tip = $('tip').textContent
   press('o'); await rest(); seen.prompt = $('turns').querySelector('pre').textContent
-  seen.said = $('turns').querySelector('.said').textContent
+  seen.text = $('turns').querySelector('.text').textContent
   location.hash = '5'; await rest()
-  seen.hostile = $('turns').querySelector('.said').textContent
+  seen.hostile = $('turns').querySelector('.text').textContent
   location.hash = '6'; await rest()
   const both = row => [row.children[0].textContent, row.children[1].textContent]
   const rows = card => [...card.querySelectorAll('.part')].map(both)
@@ -471,7 +475,7 @@ def test_in_a_browser(tmp_path):
     assert seen["orange"] == "rgb(var(--below) / 0.60)"
     assert seen["half"] == "rgb(var(--above) / 0.30)"
     assert "advantage  +0.5000" in seen["tip"] and "value      +0.2000" in seen["tip"]
-    assert seen["prompt"] == "user: where?" and seen["said"] == "THINK: a\n"
+    assert seen["prompt"] == "user: where?" and seen["text"] == "THINK: a\n"
     assert seen["hostile"].startswith(MARKUP + "⟨U+001B⟩[2J")
     assert seen["rows"] == [
         [["REASONING", "2 tokens<think>sum</think>\n"], ["SAYS", "Now: "],
@@ -481,9 +485,9 @@ def test_in_a_browser(tmp_path):
         [["SAYS", "3"], ["USER", "Thanks!"]],
     ]  # fmt: skip
     assert seen["long"] == [1806, "show all of 1,806 characters"]
-    assert seen["whole"] == ["said result", "show less"]
+    assert seen["whole"] == ["text result", "show less"]
     assert seen["open"] and seen["folded"] and seen["reached"]
-    assert seen["heads"] == ["valid", "could not be read", "valid"]
+    assert seen["heads"] == ["valid", "could not be parsed", "valid"]
     assert seen["coloured"] == ["rgb(var(--above) / 0.30)"] * 4  # by value: .2 of .4
     labels = [label for label, _ in seen["hostileRows"]]
     assert labels == ["SEES", "SAYS", "EXECUTED", "RESULT", MARKUP.upper()]

@@ -10,16 +10,14 @@ from envs.text_env import Observation, Step
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
 from reports.zero_shot import (
-    KINDS,
     SAMPLE,
-    Transcript,
     check_figures,
     diversity,
-    reasoning_of,
     write_check,
 )
+from reports.zero_shot_transcript import FAILURE_KINDS, Transcript, reasoning_of
 
-MARKER, INVALID, CUT, OVERFLOW, REPEATED, LIMIT, LOST, FAULT = KINDS
+MARKER, INVALID, CUT, OVERFLOW, REPEATED, LIMIT, LOST, FAULT = FAILURE_KINDS
 
 
 def response(text="THINK: go. ACTION: up", truncated=False, overflow=False, pieces=None):
@@ -43,8 +41,8 @@ def step(action="up", sees="a wall", text="THINK: go. ACTION: up", **more):
 def counted(*turns) -> dict[str, int]:
     """Kind -> how often, of the turns (response, step) of one environment."""
     transcript = Transcript()
-    for said, did in turns:
-        transcript.add(0, said, did)
+    for answer, did in turns:
+        transcript.add(0, answer, did)
     failures = check_figures(transcript)["failures"]
     return {kind: row["count"] for kind, row in failures.items() if row["count"]}
 
@@ -129,13 +127,13 @@ def test_calls_are_counted_by_tool_and_no_marker_is_missed(tmp_path):
     # five turns: add was called in two of them, the fault did nothing
     assert figures["actions"] == {
         "add": 0.4, "look": 0.2,
-        "message that could not be read": 0.2, "message without a call": 0.2,
+        "message that could not be parsed": 0.2, "message without a call": 0.2,
     }  # fmt: skip
     assert MARKER not in figures["failures"] and figures["failures"][INVALID]["count"] == 1
     assert transcript.thoughts[:2] == ["I add now"] * 2
-    said = write_check(tmp_path, transcript, "tools")
-    assert "- calls of tools, per turn: `add` 0.400, `look` 0.200" in said
-    assert "- valid messages: 0.800 of the turns" in said and "ACTION" not in said
+    summary = write_check(tmp_path, transcript, "tools")
+    assert "- tool calls per turn: `add` 0.400, `look` 0.200" in summary
+    assert "- valid messages: 0.800 of the turns" in summary and "ACTION" not in summary
 
 
 def test_an_example_shows_the_calls_in_plain_words():
@@ -167,15 +165,15 @@ def test_shares_and_lengths_by_hand():
 def test_the_token_in_which_the_marker_begins_is_no_thought():
     # "go" " up" ".AC" "TION: up" "": the marker begins inside of the third
     text = "go up.ACTION: up"
-    said = response(text, pieces=["go", " up", ".AC", "TION: up", "<end>"])
+    answer = response(text, pieces=["go", " up", ".AC", "TION: up", "<end>"])
     transcript = Transcript()
-    transcript.add(0, said, step(text=text))
+    transcript.add(0, answer, step(text=text))
     assert transcript.lengths == [2] and transcript.thoughts == ["go up."]
 
 
 def test_diversity_by_hand():
-    said = ["Go to the ball.", "go to the key", "go to the  ball"]
-    figures = diversity(said)
+    thoughts = ["Go to the ball.", "go to the key", "go to the  ball"]
+    figures = diversity(thoughts)
     assert figures["different"] == pytest.approx(2 / 3)
     # nine pairs of neighbours; (go to), (to the), (the ball), (the key) are different
     assert figures["distinct_2"] == pytest.approx(4 / 9)
@@ -209,26 +207,26 @@ def test_thought(text, expected):
 # ---- files --------------------------------------------------------------------------------------
 
 
-def test_nothing_that_is_said_is_markup_and_strange_texts_are_written(tmp_path):
+def test_no_text_is_markup_and_strange_texts_are_written(tmp_path):
     text = "# no title\n```\n| a \udcff | <b>" + "long " * 10**4
     transcript = Transcript()
     did = step("free | text\n" * 9, text=text, valid=False)
     for _ in range(2):
         transcript.add(0, response(text, pieces=[text]), did)
-    said = write_check(tmp_path, transcript, "toy")
-    assert said.splitlines()[-1] == f"an example of each: {tmp_path / 'zero_shot.md'}"
+    summary = write_check(tmp_path, transcript, "toy")
+    assert summary.splitlines()[-1] == f"examples: {tmp_path / 'zero_shot.md'}"
     page = (tmp_path / "zero_shot.md").read_text(errors="replace")
     assert "    # no title\n    ```\n    | a ⟨U+DCFF⟩ | <b>long" in page and len(page) < 4000
-    assert "- actions that were executed: `free | text free | text" in page
+    assert "- executed actions: `free | text free | text" in page
     assert [line for line in page.splitlines() if line.startswith("#")] == [
         "# Zero-shot check", f"## {MARKER}", f"## {INVALID}",
     ]  # fmt: skip
 
 
 def test_without_a_transcript_the_panel_keeps_no_words():
-    said = dict(prompt=SimpleNamespace(ids=[1]), ids=[2])
-    panel, first = Panel(1), SimpleNamespace(text="x" * 99, **said)
+    ids = dict(prompt=SimpleNamespace(ids=[1]), ids=[2])
+    panel, first = Panel(1), SimpleNamespace(text="x" * 99, **ids)
     panel.act(0, first)
     panel.insert(0, step())
-    panel.act(0, SimpleNamespace(text="", **said))
+    panel.act(0, SimpleNamespace(text="", **ids))
     assert first not in panel.responses and panel.transcript is None
