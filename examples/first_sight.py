@@ -1,4 +1,4 @@
-"""A memory of one's own: the last n turns, and what was seen first in the episode.
+"""A custom memory: the last n turns, and the episode's first observation.
 
 python main.py --env-name babyai-pickup --memory examples.first_sight:FirstSight
 """
@@ -7,7 +7,7 @@ from memory.window import WindowMemory
 
 
 class FirstSight(WindowMemory):
-    """What `WindowMemory` shows, with the first observation in the system message of every turn."""
+    """A `WindowMemory` that adds the episode's first observation to the system message."""
 
     def reset(self, observation) -> None:
         super().reset(observation)
@@ -17,5 +17,5 @@ class FirstSight(WindowMemory):
         chat = super().messages()
         if not chat or chat[0]["role"] != "system":
             return chat
-        told = f"{chat[0]['content']}\n\nAt the beginning you saw:\n{self.first}"
-        return [{"role": "system", "content": told}, *chat[1:]]
+        text = f"{chat[0]['content']}\n\nAt the beginning you saw:\n{self.first}"
+        return [{"role": "system", "content": text}, *chat[1:]]

@@ -1,9 +1,9 @@
-"""A LangGraph agent that works out sums with a calculator, as it is written for production.
+"""A LangGraph agent that works out sums with a calculator, written as for production.
 
     model --> does it call the tool? --yes--> tools --> model --> ...
                                      --no---> the end
 
-It is trained as it is, and runs as it is against any OpenAI-compatible server:
+The same file is trained, and runs against any OpenAI-compatible server:
 
     python main.py --env-name agent:examples.langgraph_agent:solve
     python -m reports.serve runs/RUN --port 8000
@@ -25,8 +25,8 @@ from langgraph.prebuilt import ToolNode
 from envs.tools.calculator import RANGE, Calculator, compute
 
 TURNS = 8  # of the model
-# The tool in the words that the embedded model was made with. For a pretrained model, which reads
-# any words, `bind_tools([calculate])` does.
+# The embedded model knows this description of the tool alone. A pretrained model reads any
+# description, so `bind_tools([calculate])` is enough for it.
 SCHEMAS = Calculator().template["tools"]
 
 
@@ -62,7 +62,7 @@ def solve(seed: int, base_url: str, api_key: str, reward, model: str = "policy")
     messages = [SystemMessage(Calculator.system), HumanMessage(question)]
     graph = build(base_url, api_key, model)
     try:
-        # Each turn of the model is a step of the graph, and so is what the tool does after it.
+        # Each turn of the model is a step of the graph, and each tool call is another one.
         end = graph.invoke({"messages": messages}, {"recursion_limit": 2 * TURNS})
     except GraphRecursionError:
         return 0.0
@@ -76,6 +76,7 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="policy")
     parser.add_argument("--episodes", type=int, default=20)
     args = parser.parse_args()
-    given = dict(base_url=args.base_url, api_key=args.api_key, model=args.model)
-    paid = [solve(seed, reward=abs, **given) for seed in range(args.episodes)]
-    print(f"{sum(paid):g} of {len(paid)} answers are right")
+    server = dict(base_url=args.base_url, api_key=args.api_key, model=args.model)
+    # Outside of training nobody collects rewards, so `reward` may be any function.
+    rewards = [solve(seed, reward=abs, **server) for seed in range(args.episodes)]
+    print(f"{sum(rewards):g} of {len(rewards)} answers are right")

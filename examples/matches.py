@@ -1,4 +1,4 @@
-"""An environment of one's own: whoever takes the last match wins.
+"""A custom environment: whoever takes the last match wins.
 
 python main.py --env-name examples.matches:Matches-v0 --model Qwen/Qwen2.5-0.5B-Instruct
 """

@@ -17,7 +17,7 @@ TURNS = 8
 
 
 def solve(seed: int, base_url: str, api_key: str, reward, model: str = "policy") -> dict:
-    """Work out the question of a seed. Returns the reward and, as a figure, the calls it took."""
+    """Work out the question of a seed; return the reward and, as a metric, the number of calls."""
     task, calls = Calculator(), 0
     question, _ = task.reset(seed=seed)
     messages = [
@@ -26,38 +26,41 @@ def solve(seed: int, base_url: str, api_key: str, reward, model: str = "policy")
     ]
     with OpenAI(base_url=base_url, api_key=api_key) as client:
         for _ in range(TURNS):
-            said = streamed(client, model, messages, task.template["tools"])
-            messages.append(said)
-            if "tool_calls" not in said:
-                return {"reward": task.reward(said["content"]), "metrics": {"calls": calls}}
-            for call in said["tool_calls"]:
+            message = stream_message(client, model, messages, task.template["tools"])
+            messages.append(message)
+            if "tool_calls" not in message:
+                return {"reward": task.reward(message["content"]), "metrics": {"calls": calls}}
+            for call in message["tool_calls"]:
                 calls += 1
                 result = run(task, call["function"])
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
     return {"reward": 0.0, "metrics": {"calls": calls}}
 
 
-def streamed(client: OpenAI, model: str, messages: list[dict], tools: list[dict]) -> dict:
-    """Return the assistant's message, put together from the pieces of a stream."""
+def stream_message(client: OpenAI, model: str, messages: list[dict], tools: list[dict]) -> dict:
+    """Return the assistant's message, assembled from the chunks of a stream."""
     content, calls = "", {}
     with client.chat.completions.create(
         model=model, messages=messages, tools=tools, stream=True
     ) as stream:
-        for piece in stream:
-            for delta in (choice.delta for choice in piece.choices):
+        for chunk in stream:
+            for delta in (choice.delta for choice in chunk.choices):
                 content += delta.content or ""
                 for part in delta.tool_calls or []:
                     call = calls.setdefault(part.index, {"name": "", "arguments": ""})
                     call["id"] = part.id or call.get("id")
                     call["name"] += part.function.name or ""
                     call["arguments"] += part.function.arguments or ""
-    said = {"role": "assistant", "content": content}
-    made = [{"id": call.pop("id"), "type": "function", "function": call} for call in calls.values()]
-    return said | ({"tool_calls": made} if made else {})
+    message = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = [
+            {"id": call.pop("id"), "type": "function", "function": call} for call in calls.values()
+        ]
+    return message
 
 
 def run(task: Calculator, function: dict) -> str:
-    """Return what the calculator says to a call; a mistake of the model's is told to it."""
+    """Return the calculator's result, or an error text from which the model can learn."""
     try:
         return json.dumps(task.calculate(**json.loads(function["arguments"])))
     except (ValueError, TypeError, KeyError) as error:
@@ -71,6 +74,7 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="policy")
     parser.add_argument("--episodes", type=int, default=20)
     args = parser.parse_args()
-    given = dict(base_url=args.base_url, api_key=args.api_key, model=args.model)
-    paid = [solve(seed, reward=abs, **given)["reward"] for seed in range(args.episodes)]
-    print(f"{sum(paid):g} of {len(paid)} answers are right")
+    server = dict(base_url=args.base_url, api_key=args.api_key, model=args.model)
+    # Outside of training nobody collects rewards, so `reward` may be any function.
+    rewards = [solve(seed, reward=abs, **server)["reward"] for seed in range(args.episodes)]
+    print(f"{sum(rewards):g} of {len(rewards)} answers are right")

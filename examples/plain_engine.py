@@ -1,9 +1,9 @@
-"""An engine of one's own: one prompt at a time, one token at a time, without a cache.
+"""A custom engine: one prompt at a time, one token at a time, without a cache.
 
     python main.py --engine examples.plain_engine:PlainEngine
 
-It is the slowest engine that there can be, and shows all that the trainer asks of one. It samples
-as the transformers engine does, so equal seeds give equal responses.
+It is as slow as an engine can be, and shows everything that the trainer needs of one. It samples
+like the transformers engine, so equal seeds give equal responses.
 """
 
 import time
@@ -20,10 +20,8 @@ class PlainEngine(Engine):
     """Answers the oldest prompt of the queue in each step, with the trainer's own weights."""
 
     def submit(self, slot, prompt, seed) -> None:
-        self.queue[slot] = (
-            prompt,
-            np.random.default_rng(seed),
-        )  # the noise comes from the seed alone
+        # The sampling noise depends on the seed alone, not on the order of the queue.
+        self.queue[slot] = (prompt, np.random.default_rng(seed))
 
     def push_weights(self, actor_critic) -> None:
         self.lm, self.dtype = actor_critic.lm, actor_critic.dtype
@@ -34,7 +32,7 @@ class PlainEngine(Engine):
             return []
         began, slot = time.perf_counter(), next(iter(self.queue))
         prompt, rng = self.queue.pop(slot)
-        ids, logps = [], []  # exactly these are trained on
+        ids, logps = [], []  # the trainer trains on exactly these ids
         while len(ids) < self.limit_of(prompt) and not (ids and ids[-1] in self.ends):
             token, logp = self._next(prompt.ids + ids, self.temperature_of(prompt), rng)
             ids.append(token)

@@ -1,4 +1,4 @@
-"""An estimator of one's own: REINFORCE with the mean of the batch as its baseline.
+"""A custom estimator: REINFORCE with the mean of the batch as its baseline.
 
 python main.py --advantages examples.reinforce:reinforce --no-critic --group-size 1
 """
@@ -8,5 +8,5 @@ from ppo.advantages.groups import discounted_returns
 
 def reinforce(batch):
     """A_t = G_t - mean of all G, where G_t is the discounted sum of rewards from turn t on."""
-    returns, there = discounted_returns(batch), batch.turn_mask  # both (E, N)
-    return batch.spread(returns - returns[there].mean())  # (E, N, T)
+    returns, mask = discounted_returns(batch), batch.turn_mask  # both (E, N)
+    return batch.spread(returns - returns[mask].mean())  # (E, N, T)

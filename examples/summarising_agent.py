@@ -1,12 +1,12 @@
-"""An agent that rewrites its own history: it keeps a summary that the model itself has written.
+"""An agent that replaces its history by a summary that the model itself writes.
 
     python main.py --env-name agent:examples.summarising_agent:solve --model Qwen/Qwen3-0.6B
 
-A number is hidden, and the model asks whether it is above another one. Every third turn the model
-sums up what it knows, and the messages before that are forgotten. So no prompt is the beginning of
-the next one: a trainer that trains on the whole conversation as one text cannot train this agent.
-Here each completion is a turn with the prompt that it was asked with, and the summary is rewarded
-for what it is worth later. It needs `pip install -e .[agents]`.
+The model guesses a hidden number and learns whether it is above or below the guess. After every
+third guess the model sums up what it knows, and the earlier messages are dropped. So a prompt is
+not the beginning of the next one, and a trainer that treats the conversation as one text cannot
+train this agent. Here each completion is a turn with its own prompt, and a summary earns the
+rewards of later turns. It needs `pip install -e .[agents]`.
 """
 
 import argparse
@@ -37,23 +37,23 @@ async def solve(seed: int, base_url: str, api_key: str, reward, model: str = "po
             return answer.choices[0].message.content or ""
 
         for turn in range(1, TURNS + 1):
-            said = await ask(messages)
-            guess = re.search(r"\d+", said)
+            response = await ask(messages)
+            guess = re.search(r"\d+", response)
             if guess and int(guess[0]) == hidden:
                 return {"reward": 1.0, "success": True, "metrics": {"guesses": turn}}
             reward(-0.02)
-            messages += [{"role": "assistant", "content": said}, heard(guess, hidden)]
+            messages += [{"role": "assistant", "content": response}, answer_to(guess, hidden)]
             if turn % EVERY == 0:
-                # Summaries are sampled closer to what the model thinks most likely.
-                asked = {"role": "user", "content": SUM_UP}
-                summary = await ask([*messages, asked], temperature=0.7)
+                # A lower temperature, because a summary should vary less than a guess.
+                request = {"role": "user", "content": SUM_UP}
+                summary = await ask([*messages, request], temperature=0.7)
                 known = {"role": "user", "content": f"You know this: {summary}\nGuess."}
                 messages = [opening[0], known]
     return {"reward": 0.0, "success": False, "metrics": {"guesses": TURNS}}
 
 
-def heard(guess: re.Match | None, hidden: int) -> dict:
-    """Return what is said to a guess."""
+def answer_to(guess: re.Match | None, hidden: int) -> dict:
+    """Return the user's answer to a guess."""
     if guess is None:
         return {"role": "user", "content": "Please say a number."}
     side = "above" if hidden > int(guess[0]) else "below"
@@ -69,6 +69,7 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="policy")
     parser.add_argument("--episodes", type=int, default=20)
     args = parser.parse_args()
-    given = dict(base_url=args.base_url, api_key=args.api_key, model=args.model)
-    found = [asyncio.run(solve(seed, reward=abs, **given)) for seed in range(args.episodes)]
-    print(f"{sum(end['success'] for end in found)} of {len(found)} numbers are found")
+    server = dict(base_url=args.base_url, api_key=args.api_key, model=args.model)
+    # Outside of training nobody collects rewards, so `reward` may be any function.
+    results = [asyncio.run(solve(seed, reward=abs, **server)) for seed in range(args.episodes)]
+    print(f"{sum(end['success'] for end in results)} of {len(results)} numbers are found")

@@ -27,7 +27,7 @@ from models.players.babyai_thought import thought, wanted_things
 from models.players.repeats import again, unchanged
 
 # known: the number of colours, of six, with which it plays well
-# tries: share of the turns in which it plays well with other colours, for reward is rare
+# tries: share of the turns in which it plays well with other colours (reward is too rare at 0)
 # Three more are used by `babyai_memory` alone:
 # learns: for each of the next colours, the equal observations after which it plays well
 # takes: share of the turns in front of a wrong thing in which it picks it up

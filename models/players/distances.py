@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def distances(ways: Sequence[str], farthest: int) -> list[str]:
-    """Return " 1 step left", " and 2 steps up" and so on, up to `farthest` steps and for all ways."""
+    """Return " 1 step left", " and 2 steps up" ..., up to `farthest` steps and for all ways."""
     return [
         f"{joint} {n} {steps} {way}"
         for joint in ("", " and")
