@@ -11,8 +11,10 @@ from itertools import count
 
 import run.process as process  # first: it keeps Ctrl-C quiet while the others are imported
 from arguments import get_args
-from envs.pool.seeds import panel_seeds, training_seeds
-from envs.pool.vec_env import make_envs
+from envs.agents.untrained import with_untrained_calls
+from envs.pool.groups import episode_seeds
+from envs.pool.resilient import make_envs
+from envs.pool.serial import evaluation_seeds
 from memory import make_memories
 from memory.render import make_render
 from ppo.advantages import make_estimator
@@ -51,14 +53,9 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
         ask(i)
     while not (rollouts.full or stop.signalled):
         for i, response in engine.step():  # the responses that are complete
-            if response.prompt.sampling.trained:  # else the call of an agent is not a sample
-                rollouts.act(i, response)
+            rollouts.act(i, response)
             envs.send(i, response.text, response.truncated)
         for i, step in envs.poll(wait=engine.idle):  # the environments that have answered
-            if not step.complete:  # its program first asks for what is no sample
-                memories[i].reset(step.observation)
-                ask(i)
-                continue
             rollouts.insert(i, step)
             memories[i].update(step)
             if rollouts.cuts(step):  # V of what the agent would have seen next stands for the rest
@@ -84,17 +81,17 @@ def main(args) -> int:
         agent, rollouts = make_agent(args, actor_critic, ranks, kl), make_storage(args, ranks)
         start = checkpoints.restore(tokenizer, agent=agent, kl=kl, episodes=rollouts.episodes)
         mine = ranks.share(args.n_env)  # the environments that this rank plays
-        envs = make_envs(args, training_seeds(args.seed, mine, args.group_size), first=mine.start)
+        envs = make_envs(args, episode_seeds(args.seed, mine, args.group_size), first=mine.start)
         cleanup.callback(envs.close)
         memories = make_memories(args, envs.resume(checkpoints.places(mine)))
         render = make_render(args, tokenizer, memories[0])
         engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
+        envs, engine = with_untrained_calls(args, envs, engine, render, args.seed)
         start_run_dir(run, args, checkpoints.state, ranks)  # the first file is written here
         logger = Logger(args, run, start, tokenizer, ranks)
         stop, timer = cleanup.enter_context(Stop(ranks)), Timer(logger.console)
         logger.describe(actor_critic, engine)
         engine.push_weights(actor_critic)
-
         if args.w_epoch and not checkpoints.state and not args.eval_only:
             batches = rollouts.longer(args.w_epoch)
             logger.say(f"critic warm-up on {batches.least * args.n_env} turns ...")
@@ -153,11 +150,13 @@ def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> N
     """Play the evaluation panel: the same episodes and the same sampling noise in every run."""
     transcript = Transcript() if args.eval_only else None
     panel = Panel(min(args.n_env, args.eval_episodes), ranks, transcript, args.eval_episodes)
-    seeds = panel_seeds(args.eval_episodes, panel.n_env, panel.share)
+    seeds = evaluation_seeds(args.eval_episodes, panel.n_env, panel.share)
     envs = make_envs(args, seeds, first=panel.share.start, proven=not args.eval_only)
     logger.say(f"evaluation on {args.eval_episodes} episodes ...")
     with timer("eval", panel.progress), closing(envs):
-        collect(envs, make_memories(args, envs.resume(None)), engine, render, panel, 0, stop)
+        memories = make_memories(args, envs.resume(None))
+        turns, sampler = with_untrained_calls(args, envs, engine, render, 0, evaluation=True)
+        collect(turns, memories, sampler, render, panel, 0, stop)
     if stop.asked:
         return
     figures = {"eval/temperature": args.temperature} | engine.stats() | timer.lap()

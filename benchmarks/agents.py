@@ -17,7 +17,7 @@ from gymnasium.spaces import Text
 
 from benchmarks.common import Stopwatch
 from envs import make_env
-from envs.pool.vec_env import VecEnv
+from envs.pool.resilient import ResilientPool
 
 TURNS = 20  # of an episode
 SESSIONS = (1, 32, 256)
@@ -55,7 +55,7 @@ def agent(seed, base_url, api_key, reward):
 
 def play(make, sessions: int, threads: int = 0) -> tuple[float, float]:
     """Play an episode in each of the sessions; returns (milliseconds, of processor) of a turn."""
-    envs = VecEnv(make, [[0] for _ in range(sessions)], threads=threads)
+    envs = ResilientPool(make, [[0] for _ in range(sessions)], threads=threads)
     envs.reset()
     with Stopwatch() as took:
         for i in range(sessions):

@@ -24,8 +24,8 @@ from benchmarks.common import SHAPES, Stopwatch, save_model
 from benchmarks.rollout import Story
 from common.cli import Parser
 from common.ranks import ALONE
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import VecEnv, make_envs
+from envs.pool.resilient import ResilientPool, make_envs
+from envs.pool.serial import training_seeds
 from main import collect
 from memory import make_memories
 from memory.render import make_render
@@ -92,7 +92,7 @@ def measure(args, batches: int, plain: bool) -> None:
     if not plain:
         play(args, engine, tokenizer, make_envs(args, seeds_of(args)), batches)
         return
-    waiting = VecEnv(partial(Waiting, True), seeds_of(args), threads=args.env_threads)
+    waiting = ResilientPool(partial(Waiting, True), seeds_of(args), threads=args.env_threads)
     slow = play(args, engine, tokenizer, waiting, batches)
     agent = make_agent(args, actor_critic, ALONE)
     slow[-1].score(actor_critic, reference, agent.shuffled(slow[-1].chains()))
@@ -101,7 +101,9 @@ def measure(args, batches: int, plain: bool) -> None:
     gap = (slow[-1].engine_logps() - slow[-1].logps).abs().max().item()
     print(f"ratio in the first minibatch {ratio}, largest gap to the engine's log-probs {gap:.1e}")
     engine.push_weights(actor_critic)
-    fast = play(args, engine, tokenizer, VecEnv(partial(Waiting, False), seeds_of(args)), batches)
+    fast = play(
+        args, engine, tokenizer, ResilientPool(partial(Waiting, False), seeds_of(args)), batches
+    )
     told = lambda batches: [(r.prompt.ids, r.ids) for batch in batches for r in batch.said()]
     same = [a == b for a, b in zip(told(slow), told(fast), strict=True)]
     print(f"{sum(same)} of {len(same)} turns are the same without waiting")
@@ -111,7 +113,7 @@ def seeds_of(args) -> list:
     return training_seeds(args.seed, range(args.n_env))
 
 
-def play(args, engine: Watched, tokenizer, envs: VecEnv, batches: int) -> list:
+def play(args, engine: Watched, tokenizer, envs: ResilientPool, batches: int) -> list:
     """Collect some batches, print a line for each, and return them."""
     memories, filled = make_memories(args, envs.resume(None)), []
     render = make_render(args, tokenizer, memories[0])

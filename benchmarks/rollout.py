@@ -27,8 +27,8 @@ from arguments import TINY
 from benchmarks.common import SHAPES, Stopwatch, make_vllm, medians, save_model, seconds
 from common.cli import Parser
 from common.ranks import ALONE
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import VecEnv
+from envs.pool.resilient import ResilientPool
+from envs.pool.serial import training_seeds
 from main import collect
 from memory import make_memories
 from memory.render import Renderer
@@ -183,7 +183,7 @@ class Lengths:
         return done
 
 
-class SlowEnvs(VecEnv):
+class SlowEnvs(ResilientPool):
     """Environments that take time, as if each had its own process.
 
     median: seconds of a turn, heavy-tailed; 0: none

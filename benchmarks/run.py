@@ -20,8 +20,8 @@ from arguments import GROUPED, MODELS, TINY, get_args
 from benchmarks.common import GB, Stopwatch, medians, proc_bytes, run_python, seconds
 from common.cli import Parser
 from envs import make_env
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import make_envs
+from envs.pool.groups import episode_seeds
+from envs.pool.resilient import make_envs
 from main import collect
 from memory import make_memories
 from memory.render import Renderer
@@ -144,7 +144,7 @@ def scored_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
     # The weights are not sharded yet, so that this engine serves all ZeRO stages.
     engine = TransformersEngine(tokenizer, ends, args.response_limit, args.temperature)
     engine.push_weights(actor_critic)
-    envs = make_envs(args, training_seeds(1, ranks.share(args.n_env), args.group_size))
+    envs = make_envs(args, episode_seeds(1, ranks.share(args.n_env), args.group_size))
     memories = make_memories(args, envs.resume(None))
     render = Renderer(tokenizer, args.prompt_limit)
     rollouts = make_storage(args, ranks)

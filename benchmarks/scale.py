@@ -22,8 +22,8 @@ from transformers import AutoTokenizer
 from arguments import TINY, get_args
 from benchmarks.common import Stopwatch, proc_bytes
 from common.ranks import ALONE
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import make_envs
+from envs.pool.resilient import make_envs
+from envs.pool.serial import training_seeds
 from main import collect
 from memory import make_memories
 from memory.render import Renderer

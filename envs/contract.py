@@ -1,7 +1,7 @@
 """What an environment must answer, and the line that is said of one that answers otherwise.
 
 A user's environment is wrapped in `Checked`, which looks at its answers before gymnasium's wrappers
-take them apart. `envs.text_env` and `envs.pool.seat` use the same checks. A `Fault` tells
+take them apart. `envs.text_env` and `envs.pool.host` use the same checks. A `Fault` tells
 `envs.pool` about every kind of failure.
 """
 

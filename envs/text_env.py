@@ -25,17 +25,6 @@ THINK_ACT = """What will you do next? Please respond in the following format:
     ACTION: One valid action from the allowed set."""
 
 
-class Said(str):
-    """The text of a response. truncated: whether the response limit has cut it off"""
-
-    truncated = False
-
-    def __new__(cls, text: str, truncated: bool = False):
-        said = super().__new__(cls, text)
-        said.truncated = truncated
-        return said
-
-
 @dataclass(frozen=True)
 class Observation:
     """What the agent may know before a turn."""
@@ -50,11 +39,6 @@ class Observation:
     template: dict = field(default_factory=dict)  # arguments of the chat template: tools, ...
     sampling: Sampling = Sampling()  # how the response to it is sampled
     replayable: bool = True  # whether equal seeds and equal responses lead here again
-
-    @property
-    def trained(self) -> bool:
-        """Whether the answer is a sample. A program may ask for one that is no turn of its own."""
-        return self.sampling.trained
 
 
 @dataclass(frozen=True)
@@ -84,19 +68,6 @@ class Step:
     @property
     def done(self) -> bool:
         return self.terminated or self.truncated
-
-    @property
-    def complete(self) -> bool:
-        """Whether the turn is over: it is not while its program asks for what is no sample."""
-        return self.done or self.observation.trained
-
-
-@dataclass(frozen=True)
-class Aside:
-    """Takes the place of a Step: before its next turn, the program asks for what is no sample."""
-
-    observation: Observation
-    complete = False
 
 
 class TextEnv(gymnasium.Env):

@@ -21,7 +21,7 @@ from common.plugins import UserError
 from envs.agents.completions import completion, heard
 from envs.agents.endpoint import Call, Endpoint, Session
 from envs.agents.requests import Refused
-from envs.text_env import Said
+from envs.pool.cursor import ResponseText
 from memory.render import Renderer
 from ppo.engines.contract import Engine, make_engine
 from run.earlier import model_begun
@@ -106,7 +106,7 @@ def answer_all(engine: Engine, render: Renderer, session: Session, seed: int) ->
         for slot, response in engine.step():
             call, turn = waiting.pop(slot)
             free.add(slot)
-            text = Said(response.text, response.truncated)
+            text = ResponseText(response.text, response.truncated)
             message = heard(call.request, text)
             call.give(completion(call.request, text, message, turn, len(response.ids)))
 

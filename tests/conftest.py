@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM 
 
 from common.chat import Sampling  # noqa: E402
 from common.ranks import ALONE  # noqa: E402
-from envs.pool.vec_env import VecEnv  # noqa: E402
+from envs.pool.resilient import ResilientPool  # noqa: E402
 from envs.text_env import Observation  # noqa: E402
 from ppo.engines.contract import Response  # noqa: E402
 from storage.minibatch import MicroBatch  # noqa: E402
@@ -23,7 +23,9 @@ from storage.rollout import RolloutStorage  # noqa: E402
 
 torch.set_num_threads(1)
 EOS = 0
-LONGEST = "distributed checkpoint vllm stop main agent_runs reproduce episodes seat".split()
+LONGEST = (
+    "distributed checkpoint vllm stop main agent_runs reproduce episodes faults_and_replay".split()
+)
 
 
 # `pytest -m core` runs the tests of the paper's method, which are in these files.
@@ -71,7 +73,6 @@ class FakePrompt:
 
 @dataclass
 class FakeStep:
-    complete = True  # no program asks for what is no sample
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -98,7 +99,7 @@ class FakeStep:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """On a busy machine an answer may take longer than a second: tests wait for it."""
-    monkeypatch.setattr("envs.pool.vec_env.GLANCE", 60.0)
+    monkeypatch.setattr("envs.pool.resilient.POLL_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def pool():
     pools = []
 
     def make(*args, **options):
-        pools.append(VecEnv(*args, **options))
+        pools.append(ResilientPool(*args, **options))
         return pools[-1]
 
     yield make

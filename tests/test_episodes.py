@@ -17,8 +17,9 @@ import main
 from arguments import TINY, get_args
 from envs.contract import Fault
 from envs.pool import faults
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import VecEnv
+from envs.pool.groups import episode_seeds
+from envs.pool.resilient import ResilientPool
+from envs.pool.serial import training_seeds
 from memory.window import WindowMemory
 from ppo.agent import Agent
 from ppo.engines.contract import Response
@@ -63,9 +64,9 @@ def render(messages, before=()):
 
 
 def collected(order: int, G: int = 3, N: int = 6, least: int = 4, env=Dice, batches: int = 3,
-              pool=VecEnv):  # fmt: skip
+              pool=ResilientPool):  # fmt: skip
     """Some batches of whole episodes, as (seed, number, response, observation) of each turn."""
-    envs = pool(env, training_seeds(1, range(N), G), max_faults=1)
+    envs = pool(env, episode_seeds(1, range(N), G), max_faults=1)
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
@@ -140,20 +141,20 @@ def test_faults_are_held_and_compared_with_nothing():
     assert faults
 
 
-class Outage(VecEnv):
+class Outage(ResilientPool):
     """Environment 1 cannot begin its second episode for a while. fails: how often it fails"""
 
     fails = 0
 
     def _answered(self, i, answer):
-        if self.fails and (i, self.places[i].episode, self.places[i].seen) == (1, 1, None):
+        if self.fails and (i, self.cursors[i].episode, self.cursors[i].played) == (1, 1, None):
             self.fails, answer = self.fails - 1, Fault("no connection")
         super()._answered(i, answer)
 
 
 @pytest.mark.parametrize("fails", [3, 8])
 def test_a_group_stays_together_when_an_episode_of_one_cannot_begin(fails, monkeypatch):
-    monkeypatch.setattr(faults, "PAUSE", 0.0)
+    monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(Outage, "fails", fails)
     begun = [[] for _ in range(3)]
     for rollouts in collected(0, pool=Outage):
@@ -169,7 +170,7 @@ def test_a_group_stays_together_when_an_episode_of_one_cannot_begin(fails, monke
 
 def test_seeds_of_groups_are_those_of_their_first_episodes():
     alone = [next(iter(seeds)) for seeds in training_seeds(3, range(4, 6))]
-    grouped = [next(iter(seeds)) for seeds in training_seeds(3, range(8, 12), 2)]
+    grouped = [next(iter(seeds)) for seeds in episode_seeds(3, range(8, 12), 2)]
     assert grouped == [alone[0]] * 2 + [alone[1]] * 2
 
 

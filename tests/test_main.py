@@ -22,8 +22,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import main
 from arguments import TINY, get_args
 from envs import make_env
-from envs.pool.seeds import EpisodeSeeds, training_seeds
-from envs.pool.vec_env import VecEnv
+from envs.pool.resilient import ResilientPool
+from envs.pool.serial import EpisodeSeeds, training_seeds
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import Panel
@@ -367,7 +367,7 @@ def render(messages, before=()):
 @pytest.mark.parametrize("seed", range(3))
 def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed):
     N, E = 4, 3
-    envs = VecEnv(partial(make_env, "toy"), training_seeds(seed, range(N)))
+    envs = ResilientPool(partial(make_env, "toy"), training_seeds(seed, range(N)))
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
@@ -410,7 +410,7 @@ def test_an_episode_that_cannot_be_played_again_is_left():
 @pytest.mark.parametrize("proper", [False, True])
 def test_collect_fills_a_batch_with_environments_that_fail(proper):
     N, E = 3, 4
-    envs = VecEnv(Flaky, training_seeds(0, range(N)), max_faults=1)
+    envs = ResilientPool(Flaky, training_seeds(0, range(N)), max_faults=1)
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
@@ -437,7 +437,7 @@ def pending_of(rollouts, n):
 
 
 def test_collect_keeps_the_prompt_of_a_time_limit():
-    envs = VecEnv(partial(make_env, "toy", max_episode_steps=2), [[0, 2, 4]])
+    envs = ResilientPool(partial(make_env, "toy", max_episode_steps=2), [[0, 2, 4]])
     memory = WindowMemory(1)
     memory.reset(envs.reset()[0])
     rollouts = RolloutStorage(3, 1, 10**6, proper_limits=True)

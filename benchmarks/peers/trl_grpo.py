@@ -28,7 +28,7 @@ from arguments import get_args
 from benchmarks.peers.turns import TurnRollouts
 from common.cli import Parser
 from envs import make_env
-from envs.pool.seeds import EpisodeSeeds
+from envs.pool.serial import EpisodeSeeds
 from envs.tools.tool_env import ToolEnv
 from paper.compared import WINDOW
 

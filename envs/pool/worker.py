@@ -1,7 +1,7 @@
 """A process in which several environments live.
 
 An environment's failure is an answer like any other. The process ends on request and with its
-parent, even while an environment hangs. `envs.pool.homes` replaces one that dies early.
+parent, even while an environment hangs. `envs.pool.executors` replaces one that dies early.
 """
 
 import atexit
@@ -24,7 +24,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
 from envs.contract import Fault
-from envs.pool.seat import Seat
+from envs.pool.host import EnvHost
 
 START_SECONDS = 300  # minimum time for an environment's first answer, because imports may be slow
 # A terminal or a scheduler sends these to all processes of a run, whose parent then saves it.
@@ -49,9 +49,9 @@ class Worker:
         self.since = time.monotonic()  # when it began with the first of `asked`
 
     def ask(self, i: int, method: str, *args) -> None:
-        room = select.poll()
-        room.register(self.connection, select.POLLOUT)
-        if not room.poll(1000 * min(max(self.left, 0), self.timeout, 10**6)):
+        pipe = select.poll()
+        pipe.register(self.connection, select.POLLOUT)
+        if not pipe.poll(1000 * min(max(self.left, 0), self.timeout, 10**6)):
             self.kill()  # C code that hangs also stops the thread that empties the pipe
         try:
             self.connection.send((i, method, args))
@@ -62,7 +62,7 @@ class Worker:
         self.asked.append(i)
 
     def receive(self):
-        """The next answer, (i, answer). Raises EOFError or OSError if the process has died."""
+        """Return the next answer, (i, answer). EOFError or OSError: the process has died"""
         i, answer = self.connection.recv()
         assert i == self.asked[0], f"environment {i} answered before {self.asked[0]}"
         self.made.add(self.asked.popleft())
@@ -90,7 +90,7 @@ class Worker:
         self.process.kill()
 
     def fault(self) -> Fault:
-        """Why the process ended."""
+        """Return why the process ended."""
         self._wait(5)
         if self.hung:
             return Fault(f"no answer within {self.limit:g} s, its worker was killed")
@@ -124,30 +124,30 @@ class Worker:
             time.sleep(0.005)
 
 
-def serve(seats: dict[int, Seat], inbox: queue.SimpleQueue, answer: Callable) -> None:
-    """Answer the requests (i, method of Seat, arguments) with (i, result) until None comes."""
-    while (request := _next(inbox, seats)) is not None:
+def serve(hosts: dict[int, EnvHost], inbox: queue.SimpleQueue, answer: Callable) -> None:
+    """Answer the requests (i, method of EnvHost, arguments) with (i, result) until None comes."""
+    while (request := _next(inbox, hosts)) is not None:
         i, method, args = request
-        answer((i, seats[i].call(method, *args)))
-    for seat in seats.values():
-        seat.close()
+        answer((i, hosts[i].call(method, *args)))
+    for host in hosts.values():
+        host.close()
 
 
-def _next(inbox: queue.SimpleQueue, seats: dict[int, Seat]):
-    """The next request. Until it comes, environments prepare their next episodes."""
-    for seat in seats.values():
+def _next(inbox: queue.SimpleQueue, hosts: dict[int, EnvHost]):
+    """Return the next request. Until it comes, environments prepare their next episodes."""
+    for host in hosts.values():
         if not inbox.empty():
             break
-        seat.prepare()
+        host.prepare()
     return inbox.get()
 
 
 def _spawn(make: Callable, owned: list[int]):
-    """Start a process; returns (connection, process)."""
+    """Start a process; return (connection, process)."""
     spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
+    ours, theirs = spawn.Pipe()
     # It is not daemonic: environments may start processes of their own.
-    process = spawn.Process(target=_work, args=(there, make, owned, os.getpid()))
+    process = spawn.Process(target=_work, args=(theirs, make, owned, os.getpid()))
     resource_tracker.ensure_running()  # its start would unblock the signals that are blocked below
     # A spawned process imports its parent's __main__: main.py, and with it torch, for nothing.
     main = sys.modules["__main__"]
@@ -158,9 +158,9 @@ def _spawn(make: Callable, owned: list[int]):
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         sys.modules["__main__"] = main
-    there.close()  # now the pipe ends when the worker dies
+    theirs.close()  # now the pipe ends when the worker dies
     atexit.register(process.kill)  # multiprocessing would wait until it ends by itself
-    return here, process
+    return ours, process
 
 
 def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
@@ -177,7 +177,7 @@ def _work(connection: Connection, make: Callable, owned: list[int], parent: int)
     _die_with(parent)
     inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
-    serve({i: Seat(make) for i in owned}, inbox, connection.send)
+    serve({i: EnvHost(make) for i in owned}, inbox, connection.send)
 
 
 def _forked(connection: Connection) -> None:

@@ -9,7 +9,7 @@ from small_envs import Dice
 from envs import make_env
 from envs.contract import EnvError
 from envs.games.toy import Toy
-from envs.pool.seeds import training_seeds
+from envs.pool.serial import training_seeds
 
 ENVS = """
 import gymnasium

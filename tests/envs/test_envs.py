@@ -13,8 +13,8 @@ from gymnasium.spaces import Text
 
 import envs
 from envs.foreign import choose, tell_time_limit
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import make_envs
+from envs.pool.resilient import make_envs
+from envs.pool.serial import training_seeds
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ the action that ran. The responses take the same way as in `main.collect`.
 import pytest
 
 from envs.games.toy import Toy
-from envs.pool.vec_env import VecEnv
+from envs.pool.resilient import ResilientPool
 from memory.variants import ActionMemory
 from memory.window import WindowMemory
 
@@ -43,7 +43,7 @@ class Binary(Generous):
 
 
 def start(make, memory):
-    envs = VecEnv(make, [[2, 4]])
+    envs = ResilientPool(make, [[2, 4]])
     memory.reset(envs.reset()[0])
     return envs
 

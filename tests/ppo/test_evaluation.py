@@ -10,8 +10,8 @@ from small_envs import Dice, Picky
 from envs import make_env
 from envs.games.toy import Toy
 from envs.pool import faults
-from envs.pool.seeds import panel_seeds, training_seeds
-from envs.pool.vec_env import VecEnv
+from envs.pool.resilient import ResilientPool
+from envs.pool.serial import evaluation_seeds, training_seeds
 from main import collect
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
@@ -66,7 +66,7 @@ def test_a_panel_keeps_numbers_in_arrays():
 
 
 def test_who_is_free_plays_the_next_episode():
-    envs = VecEnv(Dice, panel_seeds(5, 2, range(2)))
+    envs = ResilientPool(Dice, evaluation_seeds(5, 2, range(2)))
     assert [first.text.split()[1] for first in envs.reset()] == ["1", "3"]
     ended = []
     for _ in range(3):  # environment 0 ends its episodes, 1 is slow with its first one
@@ -128,7 +128,7 @@ class OneWord:
 
 
 def play_panel(make, episodes: int, n_env: int) -> Panel:
-    envs = VecEnv(make, panel_seeds(episodes, n_env, range(n_env)))
+    envs = ResilientPool(make, evaluation_seeds(episodes, n_env, range(n_env)))
     memories = [WindowMemory(0) for _ in range(n_env)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
@@ -147,7 +147,7 @@ def test_each_episode_of_the_panel_is_played_once(n_env, monkeypatch):
 
 @pytest.mark.parametrize("bad", [5, 9])
 def test_an_episode_that_cannot_be_begun_is_missing_in_the_panel(bad, monkeypatch):
-    monkeypatch.setattr(faults, "PAUSE", 0.0)  # it is tried again and again
+    monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.0)  # it is tried again and again
     panel = play_panel(partial(Picky, bad), 5, n_env=2)
     assert panel.summary()["eval/episodes"] == 4
 
@@ -160,7 +160,7 @@ def test_the_panel_is_the_same_whoever_plays_it():
 
 
 def test_panel_seeds_are_no_training_seeds():
-    panel = set(panel_seeds(1000, 4, range(4))[0])
+    panel = set(evaluation_seeds(1000, 4, range(4))[0])
     assert panel == {2 * k + 1 for k in range(1000)}
     for seed in range(5):
         for seeds in training_seeds(seed, range(8)):

@@ -26,7 +26,7 @@ import main
 from arguments import TINY, get_args
 from common.errors import RunError
 from common.ranks import ALONE
-from envs.pool.vec_env import VecEnv
+from envs.pool.resilient import ResilientPool
 from ppo.model.actor_critic import ActorCritic
 from ppo.optimizer import Stepper
 from reports.run_files import read_runs
@@ -190,8 +190,8 @@ def test_an_evaluation_that_was_asked_for_ends_no_run(copied, toy_run, monkeypat
     lines = (copied / "eval.jsonl").read_text().splitlines(keepends=True)
     (copied / "eval.jsonl").write_text("".join(lines[:-1]))  # killed in its last evaluation
     played = []
-    resume_envs = VecEnv.resume
-    monkeypatch.setattr(VecEnv, "resume", lambda *a: played.append(a[1]) or resume_envs(*a))
+    resume_envs = ResilientPool.resume
+    monkeypatch.setattr(ResilientPool, "resume", lambda *a: played.append(a[1]) or resume_envs(*a))
     assert resume(copied, "--eval-only --eval-episodes 1 --override") == 0
     assert played == [None, None]  # no episode of the training is played again for it
     asked = json.loads((copied / "eval.jsonl").read_text().splitlines()[-1])

@@ -101,7 +101,7 @@ import gymnasium, os
 from gymnasium.spaces import Text
 from envs.pool import faults
 
-faults.PAUSE = 0.01  # seconds; the twelve tries would take minutes
+faults.PAUSE_SECONDS = 0.01  # seconds; the twelve tries would take minutes
 
 class Failing(gymnasium.Env):
     observation_space = action_space = Text(100)

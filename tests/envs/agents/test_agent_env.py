@@ -19,8 +19,9 @@ from envs import make_env
 from envs.agents import endpoint
 from envs.agents import threads as agent_threads
 from envs.contract import BrokenContract, EnvError, Fault
-from envs.pool.seeds import training_seeds
-from envs.text_env import Said, act, begin
+from envs.pool.cursor import ResponseText
+from envs.pool.serial import training_seeds
+from envs.text_env import act, begin
 from memory.verbatim import VerbatimMemory
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,9 +131,9 @@ def test_calls_of_tools_go_to_the_program_and_come_back(play):
 
 
 def test_a_program_hears_that_its_answer_was_cut(play):
-    _, steps = play("cut", *[Said("x", truncated=True)] * 4)
+    _, steps = play("cut", *[ResponseText("x", truncated=True)] * 4)
     assert steps[-1].reward == 1
-    _, steps = play("cut", *[Said("x", truncated=True)] * 3, Said("x"))
+    _, steps = play("cut", *[ResponseText("x", truncated=True)] * 3, ResponseText("x"))
     assert steps[-1].reward == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from envs.agents.completions import chunks, completion, heard
 from envs.agents.requests import request_of
-from envs.text_env import Said
+from envs.pool.cursor import ResponseText
 
 ASKED = [{"role": "user", "content": "hello"}]
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -124,13 +124,13 @@ def test_a_call_that_cannot_be_read_is_words():
 
 
 def test_stops_cut_the_answer_and_not_the_sample():
-    choice = answer(Said("one\ntwo", truncated=True), stop=["\n", "two"])
+    choice = answer(ResponseText("one\ntwo", truncated=True), stop=["\n", "two"])
     assert choice["message"]["content"] == "one" and choice["finish_reason"] == "stop"
 
 
 def test_the_response_limit():
-    assert answer(Said("on", truncated=True))["finish_reason"] == "length"
-    assert answer(Said(CALL, truncated=True), tools=[TOOL])["finish_reason"] == "length"
+    assert answer(ResponseText("on", truncated=True))["finish_reason"] == "length"
+    assert answer(ResponseText(CALL, truncated=True), tools=[TOOL])["finish_reason"] == "length"
 
 
 def test_a_stream_has_the_same_as_an_answer():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from family_envs import Parent
 
-from envs.pool.seeds import training_seeds
+from envs.pool.serial import training_seeds
 
 PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
 
@@ -25,12 +25,12 @@ SIGNALLED = """
 import os, signal, sys
 sys.path[:0] = {path!r}
 from small_envs import Dice
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import VecEnv
+from envs.pool.serial import training_seeds
+from envs.pool.resilient import ResilientPool
 os.setsid()
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, lambda *_: None)  # as the trainer, which saves and then ends
-vec_env = VecEnv(Dice, training_seeds(0, range(2)), workers=2)
+vec_env = ResilientPool(Dice, training_seeds(0, range(2)), workers=2)
 for number in {early!r}:
     os.killpg(0, number)  # before a worker can say that it ignores them
 vec_env.reset()

@@ -15,7 +15,7 @@ from transformers.utils import get_json_schema
 
 from envs import make_env
 from envs.contract import BrokenContract, EnvError
-from envs.pool.seeds import training_seeds
+from envs.pool.serial import training_seeds
 from envs.text_env import act, begin
 from envs.tools.schemas import BadArgument, arguments_of, describe, fits
 from envs.tools.thread import MAX_HUNG, hung

@@ -11,7 +11,7 @@ from transformers.utils import get_json_schema
 
 import envs
 from envs import make_env
-from envs.pool.seeds import training_seeds
+from envs.pool.serial import training_seeds
 from envs.text_env import act, begin
 
 CLASSES = '''

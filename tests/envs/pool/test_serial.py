@@ -5,7 +5,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.pool.seeds import panel_seeds, training_seeds
+from envs.pool.serial import evaluation_seeds, training_seeds
 
 numbers = st.integers(0, 2**31 - 1)
 
@@ -33,7 +33,7 @@ def test_panel_seeds_depend_on_the_episode_only(ranks, per_rank, episodes):
     n_env, panel = ranks * per_rank, []
     for rank in range(ranks):
         mine = range(rank * per_rank, (rank + 1) * per_rank)
-        seeds = panel_seeds(episodes, n_env, mine)
+        seeds = evaluation_seeds(episodes, n_env, mine)
         assert len(seeds) == per_rank and len({id(one) for one in seeds}) == 1
         share = list(seeds[0])
         assert share == sorted(share)

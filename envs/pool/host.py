@@ -1,6 +1,6 @@
-"""One environment, wherever it lives: its answers are checked, its failures become Faults.
+"""One environment, wherever it runs: its failures become Faults.
 
-`envs.pool.homes` calls a `Seat` directly, in a thread, or through `envs.pool.worker`.
+`envs.pool.executors` calls an `EnvHost` directly, in a thread, or through `envs.pool.worker`.
 """
 
 import contextlib
@@ -10,16 +10,16 @@ from envs.contract import fault_of
 from envs.text_env import Observation, Step, act, begin
 
 
-class Seat:
-    """Holds one environment. It is made in the first reset, and again in the reset after a fault:
-    the old one's state is unknown."""
+class EnvHost:
+    """Holds one environment. It is made in the first reset, and again in the reset after a fault,
+    because a failed environment may be in any state."""
 
     def __init__(self, make: Callable):
         self.make, self.env = make, None
-        self.following: int | None = None  # seed of the next episode, until it is prepared
+        self.next_seed: int | None = None  # seed of the next episode, until it is prepared
 
     def call(self, method: str, *args):
-        """Returns the method's answer, or a Fault if the environment failed."""
+        """Return the answer of `reset` or `step`, or a Fault if the environment failed."""
         try:
             return getattr(self, method)(*args)
         except KeyboardInterrupt:
@@ -29,18 +29,18 @@ class Seat:
             self.close()
             return fault_of(error, making)
 
-    def reset(self, seed: int, following: int | None = None) -> Observation:
+    def reset(self, seed: int, next_seed: int | None = None) -> Observation:
         if self.env is None:
             self.env = self.make()
-        self.following = following
+        self.next_seed = next_seed
         return begin(self.env, seed)
 
     def step(self, response: str) -> Step:
         return act(self.env, response)
 
     def prepare(self) -> None:
-        """Lets an idle environment do the costly part of its next reset in advance."""
-        seed, self.following = self.following, None
+        """Let an idle environment do the costly part of its next reset in advance."""
+        seed, self.next_seed = self.next_seed, None
         if seed is not None and hasattr(self.env, "prepare"):
             with contextlib.suppress(Exception, SystemExit):  # the reset will raise it again
                 self.env.prepare(seed)

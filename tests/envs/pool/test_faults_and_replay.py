@@ -16,9 +16,9 @@ from small_envs import Dice, Moody, Picky
 from envs import family_class, make_env
 from envs.contract import EnvError
 from envs.pool import faults
-from envs.pool import vec_env as pool_module
-from envs.pool.place import digest
-from envs.pool.seeds import training_seeds
+from envs.pool import resilient as pool_module
+from envs.pool.cursor import digest
+from envs.pool.serial import training_seeds
 
 BOTH = pytest.mark.parametrize("workers", [0, 2])
 N = 4
@@ -34,7 +34,7 @@ def turn(vec_env, sent: dict[int, str], hanging: int | None = None) -> dict:
         vec_env.send(i, text)
     if hanging is not None:
         time.sleep(0.2)  # until it hangs
-        vec_env.home.workers[hanging].since -= vec_env.home.workers[hanging].timeout
+        vec_env.executor.workers[hanging].since -= vec_env.executor.workers[hanging].timeout
     steps = {}
     while len(steps) < len(sent):
         steps |= dict(vec_env.poll())
@@ -49,7 +49,7 @@ def places(vec_env) -> list[tuple]:
 
 @pytest.fixture
 def no_rest(monkeypatch):
-    monkeypatch.setattr(faults, "PAUSE", 0.0)
+    monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.0)
 
 
 # ---- brought back -------------------------------------------------------------------------------
@@ -236,8 +236,8 @@ def test_a_worker_that_dies_between_two_turns_costs_none(pool):
     sent = {i: "x" for i in range(N)}
     for k in range(3):
         assert turn(vec_env, sent) == turn(calm, sent)
-        os.kill(vec_env.home.workers[k % 2].process.pid, signal.SIGKILL)
-        vec_env.home.workers[k % 2].process.join()
+        os.kill(vec_env.executor.workers[k % 2].process.pid, signal.SIGKILL)
+        vec_env.executor.workers[k % 2].process.join()
         if k == 1:
             assert vec_env.poll(wait=False) == []  # it is noticed here, or with the next send
     last = {0: "end"}  # its worker was the last to die
@@ -381,14 +381,14 @@ PLACES = pytest.mark.parametrize("options", [{}, {"workers": 2}, {"threads": 2}]
 @PLACES
 def test_an_outage_ends_no_run(pool, options, service, monkeypatch):
     # 40 environments fail at once, and 6 times each: more than a tenth of the 40 episodes begun
-    monkeypatch.setattr(faults, "PAUSE", 0.02)
+    monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.02)
     vec_env = pool(partial(Service, str(service.parent)), seeds(40), **options)
     vec_env.reset()
     turn(vec_env, {i: "x" for i in range(40)})
     service.unlink()
     for i in range(40):
         vec_env.send(i, "y")
-    while not all(place.failures >= 6 for place in vec_env.places):
+    while not all(place.failures >= 6 for place in vec_env.cursors):
         assert vec_env.poll(wait=False) == []  # a Step waits until the next episode has begun
     service.touch()
     steps = {}
@@ -400,8 +400,8 @@ def test_an_outage_ends_no_run(pool, options, service, monkeypatch):
 
 @PLACES
 def test_an_environment_that_rests_delays_no_other(pool, options, monkeypatch):
-    monkeypatch.setattr(faults, "PAUSE", 1000.0)
-    monkeypatch.setattr(pool_module, "GLANCE", 0.01)
+    monkeypatch.setattr(faults, "PAUSE_SECONDS", 1000.0)
+    monkeypatch.setattr(pool_module, "POLL_SECONDS", 0.01)
     vec_env = pool(Dice, seeds(2), **options)
     vec_env.reset()
     turn(vec_env, {0: "raise"})
@@ -425,26 +425,26 @@ def turn_of(vec_env, i: int):
 @PLACES
 def test_an_evaluation_begins_in_an_outage(pool, options, service, monkeypatch):
     # such environments have worked before, so that this is no mistake of the user's
-    monkeypatch.setattr(faults, "PAUSE", 0.02)
+    monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.02)
     service.unlink()
     vec_env = pool(
         partial(Service, str(service.parent)), [[1], [3]], timeout=60, proven=True, **options
     )
-    began = vec_env.home.ask
+    began = vec_env.executor.ask
 
     def ask(i, method, *args):
         if len(vec_env.faults) >= 4:
             service.touch()
         began(i, method, *args)
 
-    monkeypatch.setattr(vec_env.home, "ask", ask)
+    monkeypatch.setattr(vec_env.executor, "ask", ask)
     assert [first.text[:6] for first in vec_env.reset()] == ["seed 1", "seed 3"]
     assert any("no service" in fault["error"] for fault in vec_env.faults)
 
 
 @PLACES
 def test_a_panel_loses_no_episode_in_an_outage(pool, options, service, monkeypatch):
-    monkeypatch.setattr(faults, "PAUSE", 0.05)
+    monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.05)
     queue = iter([1, 3, 5, 7])
     make = partial(Service, str(service.parent))
     vec_env = pool(make, [queue, queue], proven=True, **options)
@@ -452,7 +452,7 @@ def test_a_panel_loses_no_episode_in_an_outage(pool, options, service, monkeypat
     assert [first.text[:6] for first in firsts] == ["seed 1", "seed 3"]
     service.unlink()
     vec_env.send(0, "y")
-    while vec_env.places[0].failures < 5:
+    while vec_env.cursors[0].failures < 5:
         assert vec_env.poll(wait=False) == []
     service.touch()
     [(_, step)] = vec_env.poll()
@@ -460,17 +460,17 @@ def test_a_panel_loses_no_episode_in_an_outage(pool, options, service, monkeypat
 
 
 def test_a_restart_that_fails_is_tried_again(pool, service, monkeypatch):
-    monkeypatch.setattr(faults, "PAUSE", 0.02)
+    monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.02)
     vec_env = pool(partial(Service, str(service.parent)), seeds(2), 1)
     vec_env.reset()
     turn(vec_env, {0: "a", 1: "a"})
-    [worker] = vec_env.home.workers
+    [worker] = vec_env.executor.workers
     service.unlink()
     worker.process.kill()
     worker.process.join()
     vec_env.send(0, "x")
     vec_env.send(1, "x")
-    while vec_env.places[0].failures < 3:
+    while vec_env.cursors[0].failures < 3:
         assert vec_env.poll(wait=False) == []
     service.touch()
     steps = dict(vec_env.poll())
@@ -491,7 +491,7 @@ def test_an_environment_that_changed_is_noticed(pool):
     whole.reset()
     turn(whole, {0: "a", 1: "a"})
     state = whole.state_dict()
-    assert state[0]["shown"] == digest(whole.places[0].observation.text) != state[1]["shown"]
+    assert state[0]["shown"] == digest(whole.cursors[0].observation.text) != state[1]["shown"]
     state[0]["shown"] = state[2]["shown"] = digest("as it was before the change")
     del state[1]["shown"]  # an older state
     resumed = pool(Dice, seeds(3), first=10)
@@ -515,7 +515,7 @@ def test_replays_in_vain_do_not_count(pool):
 
 @PLACES
 def test_a_long_replay_shows_its_progress(pool, options, monkeypatch, capsys):
-    monkeypatch.setattr(pool_module, "TELL", 0.0)
+    monkeypatch.setattr(pool_module, "PROGRESS_SECONDS", 0.0)
     vec_env = pool(Dice, seeds(2), **options)
     vec_env.resume([{"episode": 1, "responses": ["a", "b"]}] * 2)
     said = capsys.readouterr().out.splitlines()
@@ -556,7 +556,9 @@ def test_a_hang_in_c_code_stops_no_send(pool):
     assert vec_env.reset() == calm.reset()
     sent = {i: "x" * 20_000 for i in range(1, 41)}
     vec_env.send(0, "spin")
-    vec_env.home.workers[0].since -= vec_env.home.workers[0].timeout - 0.5  # s, which are left
+    vec_env.executor.workers[0].since -= (
+        vec_env.executor.workers[0].timeout - 0.5
+    )  # s, which are left
     for i, text in sent.items():
         vec_env.send(i, text)
     steps = {}

@@ -15,11 +15,11 @@ import pytest
 from small_envs import Dice, broken
 
 from envs import make_env
-from envs.pool import vec_env as vec_env_module
+from envs.pool import resilient as pool_module
 from envs.pool.faults import MAX_FAULTS
-from envs.pool.seat import Seat
-from envs.pool.seeds import EpisodeSeeds, panel_seeds, training_seeds
-from envs.pool.vec_env import make_envs
+from envs.pool.host import EnvHost
+from envs.pool.resilient import make_envs
+from envs.pool.serial import EpisodeSeeds, evaluation_seeds, training_seeds
 from envs.pool.worker import _next
 
 PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
@@ -53,24 +53,24 @@ def test_a_worker_without_requests_prepares_the_next_episodes():
             prepared.append(seed)
             inbox.put("request")  # it comes while the first environment prepares
 
-    seats = {0: Seat(Env), 1: Seat(Env)}
-    for i, seat in seats.items():
-        seat.env, seat.following = Env(), 5 + 2 * i
-    assert _next(inbox, seats) == "request" and prepared == [5]
-    assert _next(inbox, seats) == "request" and prepared == [5, 7]
+    hosts = {0: EnvHost(Env), 1: EnvHost(Env)}
+    for i, host in hosts.items():
+        host.env, host.next_seed = Env(), 5 + 2 * i
+    assert _next(inbox, hosts) == "request" and prepared == [5]
+    assert _next(inbox, hosts) == "request" and prepared == [5, 7]
 
 
 def test_environments_know_the_seed_of_their_next_episode(pool):
     vec_env, _ = start(pool, 2, workers=0)
-    for i, seat in enumerate(vec_env.home.seats):
-        assert seat.following == next(islice(EpisodeSeeds(0, i), 1, None))
+    for i, host in enumerate(vec_env.executor.hosts):
+        assert host.next_seed == next(islice(EpisodeSeeds(0, i), 1, None))
     lists = pool(Dice, [[1, 5], [3]], 0)
     lists.reset()
-    assert [seat.following for seat in lists.home.seats] == [5, None]
+    assert [host.next_seed for host in lists.executor.hosts] == [5, None]
     # from a shared iterator nobody knows who will take the next seed
-    panel = pool(Dice, panel_seeds(4, 2, range(2)), 0)
+    panel = pool(Dice, evaluation_seeds(4, 2, range(2)), 0)
     panel.reset()
-    assert [seat.following for seat in panel.home.seats] == [None, None]
+    assert [host.next_seed for host in panel.executor.hosts] == [None, None]
 
 
 @BOTH
@@ -194,7 +194,7 @@ class Threaded(Dice):
 
 def test_close_leaves_no_thread(pool):
     vec_env = pool(Dice, training_seeds(0, range(4)), threads=2)
-    threads = vec_env.home.threads
+    threads = vec_env.executor.threads
     vec_env.reset()
     vec_env.close()
     vec_env.close()
@@ -204,7 +204,7 @@ def test_close_leaves_no_thread(pool):
 @pytest.mark.parametrize("options", [{"workers": 2}, {"threads": 4}], ids=str)
 def test_an_answer_waits_for_the_others_that_are_under_way(pool, options, tmp_path, monkeypatch):
     # an engine in lock-step wants all answers at once; environment 1 answers when 0 has answered
-    monkeypatch.setattr(vec_env_module, "GATHER", 30.0)
+    monkeypatch.setattr(pool_module, "GATHER_SECONDS", 30.0)
     vec_env = pool(partial(Dice, str(tmp_path)), training_seeds(0, range(2)), **options)
     vec_env.reset()
     answered = vec_env._answered
@@ -233,9 +233,9 @@ SCRIPT = """
 import sys, wave
 sys.path[:0] = {path!r}
 from small_envs import Modules
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import VecEnv
-vec_env = VecEnv(Modules, training_seeds(0, range(1)), workers=1)
+from envs.pool.serial import training_seeds
+from envs.pool.resilient import ResilientPool
+vec_env = ResilientPool(Modules, training_seeds(0, range(1)), workers=1)
 print(vec_env.reset()[0].text)
 vec_env.close()
 """
@@ -272,7 +272,7 @@ def test_a_slow_environment_delays_only_its_own_worker(pool, tmp_path):
 
 
 def test_a_busy_environment_lets_a_signal_be_noticed(pool, tmp_path, monkeypatch):
-    monkeypatch.setattr("envs.pool.vec_env.GLANCE", 0.01)
+    monkeypatch.setattr("envs.pool.resilient.POLL_SECONDS", 0.01)
     vec_env = pool(partial(Dice, str(tmp_path)), training_seeds(0, range(1)), threads=1)
     vec_env.reset()
     vec_env.send(0, "wait")
@@ -312,7 +312,7 @@ def test_one_answer_per_turn(pool):
 
 def test_close_leaves_no_process(pool):
     vec_env, _ = start(pool, 4, 2)
-    processes = [worker.process for worker in vec_env.home.workers]
+    processes = [worker.process for worker in vec_env.executor.workers]
     vec_env.send(0, "x")
     vec_env.close()
     vec_env.close()
@@ -324,11 +324,11 @@ ORPHANS = """
 import os, signal, sys
 sys.path[:0] = {path!r}
 from small_envs import Dice
-from envs.pool import homes
-from envs.pool.seeds import training_seeds
-from envs.pool.vec_env import VecEnv
-homes.CLOSING = 0.5  # seconds; the worker that hangs would use them all
-vec_env = VecEnv(Dice, training_seeds(0, range(2)), workers=2)
+from envs.pool import executors
+from envs.pool.serial import training_seeds
+from envs.pool.resilient import ResilientPool
+executors.CLOSE_SECONDS = 0.5  # seconds; the worker that hangs would use them all
+vec_env = ResilientPool(Dice, training_seeds(0, range(2)), workers=2)
 vec_env.reset()
 vec_env.send(0, {word!r})  # for ever
 print("started", flush=True)
@@ -381,7 +381,7 @@ def test_the_environments_of_the_command_line():
         data=None,
         prompts=None,
     )
-    envs = make_envs(args, panel_seeds(2, 2, range(2)))
+    envs = make_envs(args, evaluation_seeds(2, 2, range(2)))
     envs.reset()
     [step] = play(envs, {1: ["ACTION: fly"]})[1]
     assert (step.reward, step.truncated, step.seed) == (-0.25, True, 3)

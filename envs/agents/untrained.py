@@ -1,0 +1,146 @@
+"""Untrained calls of agents (--endpoint-sampling untrained), so that `collect` sees turns alone.
+
+A program may ask for a response that is not sampled from the policy's own distribution, as with
+top_p or a JSON schema. Such a call is not a training sample. Here the engine answers it, the answer
+goes back to the program, and what the call earned is added to the turn before it or, if there is
+none, to the first turn of the episode.
+"""
+
+from dataclasses import replace
+
+from common.chat import Chat
+from envs.contract import EnvError, Fault
+from envs.pool.faults import FALSE_STARTS, FIRST_STARTS
+from envs.text_env import Observation, Step
+
+NO_TURN = Fault("the program ended without a turn that is trained: each call asked for no sample")
+
+
+def with_untrained_calls(args, envs, engine, render, seed: int, evaluation: bool = False):
+    """Return the pool and the engine as `collect` uses them.
+
+    seed: the one that `collect` gets; evaluation: an episode without a turn counts as a failure
+    """
+    if args.endpoint_sampling != "untrained":
+        return envs, engine
+    engine = engine.wrapped if isinstance(engine, SampleEngine) else engine
+    turns = TurnPool(envs, engine, render, seed, evaluation)
+    return turns, SampleEngine(engine, turns)
+
+
+class Wrapper:
+    """Passes on everything that a subclass does not change."""
+
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+
+    def __getattr__(self, name: str):
+        return getattr(self.wrapped, name)
+
+
+class SampleEngine(Wrapper):
+    """An engine whose `step` returns training samples; other responses go to their programs."""
+
+    def __init__(self, engine, pool: "TurnPool"):
+        super().__init__(engine)
+        self.pool = pool
+
+    def step(self) -> list:
+        samples = []
+        for i, response in self.wrapped.step():
+            if response.prompt.sampling.trained:
+                samples.append((i, response))
+            else:
+                self.pool.answer_call(i, response)
+        return samples
+
+
+class TurnPool(Wrapper):
+    """A pool whose `poll` returns complete turns, and lets the engine answer untrained calls."""
+
+    def __init__(self, envs, engine, render, seed: int, evaluation: bool):
+        super().__init__(envs)
+        self.engine, self.render, self.seed, self.evaluation = engine, render, seed, evaluation
+        # A state is saved between batches, where no turn waits for its untrained calls.
+        self.turns: list[Step | None] = [None] * envs.n_env  # the last turn of each episode
+        self.rewards = [0.0] * envs.n_env  # paid before the first turn of the episode
+        self.calls: set[int] = set()  # environments that got the answer to an untrained call
+        self.failures = [0] * envs.n_env  # episodes in a row that ended without a turn
+        self.lines = [""] * envs.n_env  # about the last of them
+        self.worked = False  # whether a turn has been completed
+
+    def answer_call(self, i: int, response) -> None:
+        """Let environment i go on with the response to an untrained call."""
+        self.calls.add(i)
+        self.wrapped.send(i, response.text, response.truncated)
+
+    def poll(self, wait: bool = True) -> list[tuple[int, Step]]:
+        complete = []
+        for i, step in self.wrapped.poll(wait):
+            step, begun = self._add(i, step), step.first
+            if step is None:  # the episode ended without a turn
+                self._submit(i, begun)
+            elif step.done or step.observation.sampling.trained and self.turns[i]:
+                complete.append((i, step))
+            else:
+                self._submit(i, step.observation)
+        return complete
+
+    def _add(self, i: int, step: Step) -> Step | None:
+        """Add a Step to the turn it belongs to; return that turn, or `step` before the first one.
+        None: the episode is over without a turn, and training goes on with the next one"""
+        turn, untrained_call = self.turns[i], i in self.calls
+        self.calls.discard(i)
+        if not untrained_call:
+            turn = replace(step, reward=step.reward + self.rewards[i])
+        elif turn is not None:
+            turn = _merged(turn, step)
+        else:
+            self.rewards[i] += step.reward
+            if step.done:
+                self.rewards[i] = 0.0
+                return self._without_turn(i, step)
+            return step
+        self.turns[i], self.rewards[i] = (None if step.done else turn), 0.0
+        if not step.fault:
+            self._count_turn(i)
+        return turn
+
+    def _without_turn(self, i: int, step: Step) -> Step | None:
+        """Note that an episode ended without a turn. EnvError: this happens too often"""
+        line = step.fault or self.log_fault(i, step.seed, step.number, NO_TURN)
+        if self.evaluation:
+            return replace(step, reward=0.0, terminated=False, truncated=True, success=False,
+                           metrics={}, fault=line)  # fmt: skip
+        if step.first is None:
+            raise EnvError(line)
+        self.failures[i], self.lines[i] = self.failures[i] + 1, line
+        if self.failures[i] == (FALSE_STARTS if self.worked else FIRST_STARTS):
+            raise EnvError(f"{self.failures[i]} faults in a row, without a turn among them: {line}")
+        return None
+
+    def _count_turn(self, i: int) -> None:
+        if self.failures[i] == 1:
+            self.rate.count(self.lines[i])
+        self.failures[i], self.worked = 0, True
+
+    def _submit(self, i: int, asked: Observation) -> None:
+        """Let the engine answer what a program asks before the next turn is complete."""
+        chat = Chat([], [], list(asked.messages), asked.template, asked.sampling)
+        self.engine.submit(i, self.render(chat), seed=(self.seed, *self.place(i), 0))
+
+
+def _merged(turn: Step, call: Step) -> Step:
+    """Return a turn with what came of an untrained call after it."""
+    if call.fault:  # the call did not work: the turn ends as it was
+        return replace(turn, truncated=True, fault=call.fault, first=call.first)
+    return replace(
+        turn,
+        reward=turn.reward + call.reward,
+        terminated=call.terminated,
+        truncated=call.truncated,
+        success=call.success,
+        observation=call.observation,
+        first=call.first,
+        metrics=call.metrics,
+    )

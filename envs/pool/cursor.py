@@ -1,0 +1,148 @@
+"""Where one environment is in its episodes, and what brings it back there if it is lost."""
+
+import enum
+import itertools
+from collections.abc import Iterable, Sequence
+
+from envs.actions import split
+from envs.contract import EnvError
+from envs.pool.groups import GroupSeeds
+from envs.pool.serial import digest, numbered
+from envs.text_env import Observation, Step
+
+ELSEWHERE = "its responses, played again, led elsewhere: it is not deterministic"
+CHANGED = "the environment now shows something else than when it was saved"
+
+
+class ResponseText(str):
+    """The text of a response. truncated: whether the response limit cut it off"""
+
+    truncated = False
+
+    def __new__(cls, text: str, truncated: bool = False):
+        response = super().__new__(cls, text)
+        response.truncated = truncated
+        return response
+
+
+class State(enum.Enum):
+    """What an environment has to do next."""
+
+    RESET = "it has not begun the episode"
+    REPLAY = "it repeats turns whose Steps are known"
+    READY = "it waits for a response"
+    TURN = "it takes a turn"
+
+
+class EpisodeCursor:
+    """The episode of one environment: its seed and the responses so far, which can be replayed.
+
+    seed, next_seed: seeds of this episode and of the next one; None if there is none, or if the
+        next one cannot be known in advance
+    responses: all of the episode, with the one of the turn under way
+    taken: number of responses whose Steps are known
+    played: number of responses that the environment itself has answered; None before its reset
+    first, observation: the first observation of the episode and the current one
+    steps: the Steps of the last replay, or of the last turn alone
+    ended: the Step that ended the last episode. It is kept until this episode has begun, because
+        its `first` is this episode's first observation. Or the EnvError that is raised if no other
+        episode can begin
+    failures, fault: number of faults in a row without a turn among them; the line of the last one
+    """
+
+    def __init__(
+        self,
+        seeds: Iterable[int],
+        episode: int = 0,
+        responses: Sequence[str] = (),
+        shown: str = "",
+        truncated: Sequence[bool] = (),
+    ):
+        # Looking ahead in a shared iterator would take the seed away from the others.
+        self.shared = iter(seeds) is seeds
+        self.upcoming = iter(()) if self.shared else itertools.islice(seeds, episode + 1, None)
+        self.seeds = itertools.islice(seeds, episode, None)
+        self.group = seeds if isinstance(seeds, GroupSeeds) else None
+        self.failures, self.fault = 0, ""
+        truncated = truncated or [False] * len(responses)
+        self._begin(episode, next(self.seeds, None), ended=None)
+        self.responses = list(map(ResponseText, responses, truncated))
+        self.taken = len(self.responses)
+        self.saved_digest = shown  # of the observation that a saved state ends with; "": unknown
+
+    def leave(self, ended: Step | EnvError) -> None:
+        """Go to the next episode. In a group, an episode that could not begin is replaced."""
+        if self.group and not self.responses:
+            self._begin(self.episode, self.group.substitute(), ended)
+        else:
+            self._begin(self.episode + 1, next(self.seeds, None), ended)
+
+    def _begin(self, episode: int, seed: int | None, ended: Step | EnvError | None) -> None:
+        self.episode, self.seed, self.next_seed = episode, seed, next(self.upcoming, None)
+        self.responses, self.taken, self.played = [], 0, None
+        self.first = self.observation = self.shown = None
+        self.steps, self.ended, self.saved_digest = [], ended, ""
+
+    @property
+    def state(self) -> State:
+        if self.played is None:
+            return State.RESET
+        if self.played < self.taken:
+            return State.REPLAY
+        return State.TURN if self.in_turn else State.READY
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a response waits for its Step, perhaps behind a reset and a replay."""
+        return self.taken < len(self.responses)
+
+    def state_dict(self) -> dict:
+        """Return the arguments of a new cursor, as JSON. An episode that cannot be replayed is
+        left: the next one will begin."""
+        if self.observation and not self.observation.replayable:
+            return dict(episode=self.episode + bool(self.responses), responses=[])
+        return dict(
+            episode=self.episode,
+            responses=list(map(str, self.responses)),
+            truncated=[response.truncated for response in self.responses],
+            shown=digest(self.observation.text) if self.observation else "",
+        )
+
+    def record(self, answer: Observation | Step) -> str:
+        """Note the answer to a reset or a step; return what is wrong with it, or ""."""
+        if isinstance(answer, Observation):
+            self.played, self.first, self.steps, self.shown = 0, answer, [], answer
+        else:
+            self.played += 1
+            self.steps.append(self.numbered(answer, self.played, asked=self.shown))
+            self.shown = answer.observation
+        if self.played > self.taken:  # a new turn
+            self.taken, self.steps, self.observation = self.played, self.steps[-1:], self.shown
+        elif self.played == self.taken:  # the episode has begun, or its replay is over
+            if any(step.done for step in self.steps) or self.observation not in (None, self.shown):
+                return ELSEWHERE
+            if self.saved_digest and self.saved_digest != digest(self.shown.text):
+                return CHANGED
+            self.observation, self.saved_digest = self.shown, ""
+        return ""
+
+    def cut(self, fault: str) -> Step:
+        """Return the Step of a turn in which the environment failed: it only ends the episode."""
+        response = self.responses[-1]
+        step = Step(
+            response=response,
+            said=response,
+            action="",
+            valid=True,
+            action_at=split(response),
+            reward=0.0,
+            terminated=False,
+            truncated=True,
+            success=False,
+            observation=self.observation,
+            fault=fault,
+        )
+        return self.numbered(step, len(self.responses), self.observation)
+
+    def numbered(self, step: Step, number: int, asked: Observation) -> Step:
+        return numbered(step, self.episode, self.seed, number, asked)
