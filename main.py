@@ -21,7 +21,7 @@ from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import make_engine
-from ppo.evaluation import Panel
+from ppo.evaluation import EvaluationEpisodes
 from ppo.kl import make_kl
 from ppo.model.actor_critic import make_models
 from ppo.warmup import make_warm_up
@@ -34,18 +34,21 @@ from run.fit.advice import check_fit
 from run.logger import Logger
 from run.stop import Stop
 from run.timer import Timer
-from storage.rollout import make_storage
+from storage.make import make_storage
 
 
-def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
-    """Fill `rollouts`; nobody waits for the slowest response or the slowest environment.
-    seed: with episode, turn and member of a group it makes the noise; stop: may end this early"""
+def collect(envs, memories, engine, render, rollouts, seed: int, stop):
+    """Fill `rollouts` and return the batch. Nobody waits for the slowest response or environment.
+
+    seed: the sampling noise of a turn is drawn from (seed, episode, turn, group member)
+    stop: asked by a signal, ends the collection early; there is no batch then
+    """
 
     def ask(i: int) -> None:
         """Let the engine answer the next prompt of environment i, unless its turns are complete."""
-        prompt = render(memories[i].messages(), rollouts.before(i))
+        prompt = render(memories[i].messages(), rollouts.previous_ids(i))
         if rollouts.wants(i):
-            engine.submit(i, prompt, seed=(seed, *envs.place(i), rollouts.member(i)))
+            engine.submit(i, prompt, seed=(seed, *envs.place(i), rollouts.group_member(i)))
         else:
             rollouts.finish(i, prompt)  # nothing is sampled for it: its value is the bootstrap
 
@@ -53,19 +56,19 @@ def collect(envs, memories, engine, render, rollouts, seed: int, stop) -> None:
         ask(i)
     while not (rollouts.full or stop.signalled):
         for i, response in engine.step():  # the responses that are complete
-            rollouts.act(i, response)
+            rollouts.keep_response(i, response)
             envs.send(i, response.text, response.truncated)
         for i, step in envs.poll(wait=engine.idle):  # the environments that have answered
             rollouts.insert(i, step)
             memories[i].update(step)
-            if rollouts.cuts(step):  # V of what the agent would have seen next stands for the rest
-                rollouts.limit(i, render(memories[i].messages(), rollouts.before(i)))
+            if rollouts.needs_bootstrap(step):  # V of what it would have seen stands for the rest
+                rollouts.bootstrap(i, render(memories[i].messages(), rollouts.previous_ids(i)))
             if step.first is not None:  # the episode ended, and the next one has begun
                 memories[i].reset(step.first)
-            for k in rollouts.due(i):  # i alone, or a group that begins its episodes together
+            for k in rollouts.ready_to_ask(i):  # i alone, or a group that begins together
                 ask(k)
-    if not stop.now():  # all ranks go on, or none
-        rollouts.join()  # now each of them holds the whole batch
+    # All ranks go on, or none; then each of them holds the whole batch.
+    return None if stop.now() else rollouts.join()
 
 
 def main(args) -> int:
@@ -93,18 +96,19 @@ def main(args) -> int:
         logger.describe(actor_critic, engine)
         engine.push_weights(actor_critic)
         if args.w_epoch and not checkpoints.state and not args.eval_only:
-            batches = rollouts.longer(args.w_epoch)
-            logger.say(f"critic warm-up on {batches.least * args.n_env} turns ...")
-            with timer("collect", batches.progress):
-                collect(envs, memories, engine, render, batches, args.seed, stop)
+            longer = rollouts.longer(args.w_epoch)
+            logger.say(f"critic warm-up on {longer.schedule.e_len * args.n_env} turns ...")
+            with timer("collect", longer.progress):
+                batch = collect(envs, memories, engine, render, longer, args.seed, stop)
             engine.sleep()
-            with timer("warmup", warm_up_critic.progress):
-                figures = warm_up_critic(agent, batches, estimator, stop)
+            if not stop.asked:
+                with timer("warmup", warm_up_critic.progress):
+                    figures = warm_up_critic(agent, batch, estimator, stop)
             if stop.asked:
                 return logger.goodbye(stop, saved=False)
-            logger.warmup(figures | engine.stats() | timer.lap(), envs, batches)
+            logger.warmup(figures | engine.stats() | timer.lap(), envs, batch)
             engine.push_weights(actor_critic)  # the actor is unchanged: this wakes the engine
-            del batches  # many times the turns of an update, in memory
+            del longer, batch  # many times the turns of an update, in memory
 
         for update in count(start):
             last = args.eval_only or checkpoints.complete(update) or stop.now()
@@ -117,24 +121,26 @@ def main(args) -> int:
                 if last or stop.asked:
                     break
                 with timer("collect", rollouts.progress):
-                    collect(envs, memories, engine, render, rollouts, args.seed, stop)
+                    batch = collect(envs, memories, engine, render, rollouts, args.seed, stop)
             if stop.asked:  # the marked state is saved: a resumed run collects this batch again
                 break
             engine.sleep()
             with timer("score"), reference.awake():
-                rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
-                rollouts.penalise_kl(kl)
-                rollouts.compute_returns(estimator)
+                plan = agent.plan(batch)  # the minibatches of each epoch
+                batch.score(actor_critic, reference, plan[0])
+                batch.penalise_kl(kl)
+                batch.compute_returns(estimator)
             with timer("update"):
                 agent.schedule_lr(update / args.num_updates)
-                figures = agent.update(rollouts)
-            logger.check_finite(update + 1, rollouts, agent)
+                figures = agent.update(batch, plan)
+            logger.check_finite(update + 1, batch, agent)
             figures |= engine.stats() | {"kl/coef": kl.coef}
             with timer("push"):
                 engine.push_weights(actor_critic)
-            logger.write(update + 1, rollouts, envs, figures | timer.lap())
-            kl.update(rollouts.mean_kl(), len(rollouts.rows))
-            rollouts.after_update()
+            logger.write(update + 1, batch, envs, figures | timer.lap())
+            kl.update(batch.mean_kl(), len(batch.rows))
+            rollouts.after_update(batch)
+            del batch  # else its turns would be held during the next collection
 
         return logger.goodbye(stop)
 
@@ -147,26 +153,27 @@ def evaluation_due(args, update: int, last: bool) -> bool:
 
 
 def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> None:
-    """Play the evaluation panel: the same episodes and the same sampling noise in every run."""
+    """Play the evaluation episodes: the same, with the same sampling noise, in every run."""
     transcript = Transcript() if args.eval_only else None
-    panel = Panel(min(args.n_env, args.eval_episodes), ranks, transcript, args.eval_episodes)
-    seeds = evaluation_seeds(args.eval_episodes, panel.n_env, panel.share)
-    envs = make_envs(args, seeds, first=panel.share.start, proven=not args.eval_only)
+    n_env = min(args.n_env, args.eval_episodes)
+    played = EvaluationEpisodes(n_env, ranks, transcript, args.eval_episodes)
+    seeds = evaluation_seeds(args.eval_episodes, n_env, played.share)
+    envs = make_envs(args, seeds, first=played.share.start, proven=not args.eval_only)
     logger.say(f"evaluation on {args.eval_episodes} episodes ...")
-    with timer("eval", panel.progress), closing(envs):
+    with timer("eval", played.progress), closing(envs):
         memories = make_memories(args, envs.resume(None))
         turns, sampler = with_untrained_calls(args, envs, engine, render, 0, evaluation=True)
-        collect(turns, memories, sampler, render, panel, 0, stop)
+        collect(turns, memories, sampler, render, played, 0, stop)
     if stop.asked:
         return
     figures = {"eval/temperature": args.temperature} | engine.stats() | timer.lap()
-    logger.evaluation(update, panel.summary() | figures, envs)
+    logger.evaluation(update, played.summary() | figures, envs)
     if logger.leads:
         write_eval_table(logger.run_dir)
     if logger.leads and transcript:
         title = f"{args.env_name}, {args.model}, {update} updates, T = {args.temperature}"
         logger.say(write_check(logger.run_dir, transcript, title))
-        logger.played(update, panel.turns)
+        logger.played(update, played.played)
     stop.now()  # all ranks learn it if the first one could not write
 
 

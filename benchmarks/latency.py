@@ -33,8 +33,9 @@ from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.engines.contract import make_engine
 from ppo.model.actor_critic import make_models
+from run.figures import engine_logps
 from run.stop import Stop
-from storage.rollout import make_storage
+from storage.make import make_storage
 
 FASTEST, SLOWEST = 1.0, 5.0  # seconds of a tool
 TURNS = 20  # of an episode
@@ -95,16 +96,17 @@ def measure(args, batches: int, plain: bool) -> None:
     waiting = ResilientPool(partial(Waiting, True), seeds_of(args), threads=args.env_threads)
     slow = play(args, engine, tokenizer, waiting, batches)
     agent = make_agent(args, actor_critic, ALONE)
-    slow[-1].score(actor_critic, reference, agent.shuffled(slow[-1].chains()))
-    slow[-1].compute_returns(make_estimator(args))
-    ratio = agent.update(slow[-1])["ppo/ratio_first_minibatch"]
-    gap = (slow[-1].engine_logps() - slow[-1].logps).abs().max().item()
+    batch, plan = slow[-1], agent.plan(slow[-1])
+    batch.score(actor_critic, reference, plan[0])
+    batch.compute_returns(make_estimator(args))
+    ratio = agent.update(batch, plan)["ppo/ratio_first_minibatch"]
+    gap = (engine_logps(batch) - batch.logps).abs().max().item()
     print(f"ratio in the first minibatch {ratio}, largest gap to the engine's log-probs {gap:.1e}")
     engine.push_weights(actor_critic)
     fast = play(
         args, engine, tokenizer, ResilientPool(partial(Waiting, False), seeds_of(args)), batches
     )
-    told = lambda batches: [(r.prompt.ids, r.ids) for batch in batches for r in batch.said()]
+    told = lambda batches: [sample[:2] for batch in batches for sample in batch.samples]
     same = [a == b for a, b in zip(told(slow), told(fast), strict=True)]
     print(f"{sum(same)} of {len(same)} turns are the same without waiting")
 
@@ -120,7 +122,7 @@ def play(args, engine: Watched, tokenizer, envs: ResilientPool, batches: int) ->
     for _ in range(batches):
         rollouts = make_storage(args, ALONE)
         with Stopwatch() as took:
-            collect(envs, memories, engine, render, rollouts, args.seed, Stop())
+            batch = collect(envs, memories, engine, render, rollouts, args.seed, Stop())
         end, figures = time.perf_counter(), engine.stats()
         assert not envs.faults, envs.faults[0]
         worked, turns = figures["time/engine"], args.n_env * args.e_len
@@ -132,7 +134,7 @@ def play(args, engine: Watched, tokenizer, envs: ResilientPool, batches: int) ->
             f"{(end - engine.last) / took.seconds:.1%} after the last response",
             flush=True,
         )
-        filled.append(rollouts)
+        filled.append(batch)
     envs.close()
     return filled
 

@@ -28,7 +28,8 @@ from ppo.engines.contract import Response
 from ppo.model.actor_critic import ActorCritic, Reference
 from run.fit.estimate import Setting, totals
 from run.fit.shape import Shape
-from storage.rollout import RolloutStorage
+from storage.batch import Batch, Scoring
+from storage.collection import Collection, FixedTurns
 
 TURNS, PROMPT, RESPONSE = 16, 128, 128
 CHUNK = 2**22  # entries of a block of logits: few, so that there are several blocks
@@ -98,15 +99,16 @@ def train(lm, setting: Setting, device: str) -> None:
     options = dict(dtype=dtype, recompute=setting.gradient_checkpointing, packed=packed)
     model = ActorCritic(lm, setting.critic_layers, **options).to(device)
     reference, agent = Reference(lm, dtype), make_agent(args, model, ALONE)
-    rollouts = fill(setting, lm.config.vocab_size)
-    rollouts.score(model, reference, agent.shuffled(rollouts.chains()))
-    rollouts.compute_returns(make_estimator(args))
-    agent.update(rollouts)
+    batch = fill(setting, lm.config.vocab_size)
+    plan = agent.plan(batch)
+    batch.score(model, reference, plan[0])
+    batch.compute_returns(make_estimator(args))
+    agent.update(batch, plan)
 
 
-def fill(setting: Setting, vocab: int) -> RolloutStorage:
+def fill(setting: Setting, vocab: int) -> Batch:
     """Make turns of full length, as the estimate assumes."""
-    rollouts = RolloutStorage(1, TURNS, setting.token_budget)
+    rollouts = Collection(TURNS, FixedTurns(1), Scoring(setting.token_budget))
     for n in range(TURNS):
         prompt = Prompt(torch.randint(vocab, (PROMPT,)).tolist())
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
@@ -114,11 +116,10 @@ def fill(setting: Setting, vocab: int) -> RolloutStorage:
         told = dict(number=1, seed=n, episode=0, saw="", success=False, metrics={})
         step = SimpleNamespace(reward=float(n % 2), **told, **ended)
         logps = [-1.0] * RESPONSE
-        rollouts.act(n, Response(prompt, ids, logps, text="", pieces=[], truncated=False))
+        rollouts.keep_response(n, Response(prompt, ids, logps, text="", pieces=[], truncated=False))
         rollouts.insert(n, step)
         rollouts.finish(n, prompt)
-    rollouts.join()
-    return rollouts
+    return rollouts.join()
 
 
 if __name__ == "__main__":

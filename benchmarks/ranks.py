@@ -40,7 +40,7 @@ def bench_growth() -> None:
             turns = n_env * rollouts.e_len
             for _ in range(max(1, 512 // turns)):
                 with Stopwatch() as took:
-                    agent.update(rollouts)
+                    agent.update(rollouts, agent.plan(rollouts))
                 per_turn[n_env].append(took.processor_seconds / turns * 1e3)
     print("N, ms per turn, against N = 8 (target: within 10 %)")
     medians = {n_env: statistics.median(times) for n_env, times in per_turn.items()}
@@ -51,7 +51,7 @@ def bench_growth() -> None:
 def growing_batch(n_env: int):
     flags = ["--n-env", str(n_env), "--ppo-epoch", "1", "--minibatch", "64"]
     agent, rollouts = scored_batch(flags)
-    agent.update(rollouts)  # the first update is slower
+    agent.update(rollouts, agent.plan(rollouts))  # the first update is slower
     return agent, rollouts
 
 
@@ -74,7 +74,7 @@ def update_seconds(zero_stage: int) -> float:
     """Return the median wall time of an update. Each rank of a launcher calls this."""
     flags = ["--n-env", "64", "--ppo-epoch", "1", "--zero-stage", str(zero_stage)]
     agent, rollouts = scored_batch(flags)
-    update = partial(agent.update, rollouts)
+    update = partial(agent.update, rollouts, agent.plan(rollouts))
     update()  # the first update is slower
     return statistics.median(seconds(update) for _ in range(5))
 

@@ -37,7 +37,8 @@ from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
 from run.stop import Stop
-from storage.rollout import RolloutStorage
+from storage.batch import Scoring
+from storage.collection import Collection, FixedTurns
 
 REPETITIONS = 3
 PROMPT_LIMIT, RESPONSE_LIMIT = 1024, 512
@@ -139,11 +140,11 @@ def rollout(way: Way, n_env: int, engine, render, repetition: int) -> Stopwatch:
     envs = SlowEnvs(n_env, repetition, SECONDS if way.slow else 0.0, way.together)
     settings = Namespace(memory="window", memory_length=way.memory_length, history_thinking="keep")
     memories = make_memories(settings, envs.resume(None))
-    storage = RolloutStorage(way.e_len, n_env, 4096)
+    rollouts = Collection(n_env, FixedTurns(way.e_len), Scoring(4096))
     lengths = Lengths(engine, way.tokens, way.together, repetition)
     with Stopwatch() as took:
-        collect(envs, memories, lengths, render, storage, repetition, Stop())
-    for count, turns in enumerate(storage.responses, 1):
+        batch = collect(envs, memories, lengths, render, rollouts, repetition, Stop())
+    for count, turns in enumerate(batch.responses, 1):
         wanted = [lengths.length(slot, count) for slot in range(n_env)]
         assert [len(response.ids) for response in turns] == wanted, (way, count)
     return took

@@ -10,6 +10,7 @@ Times are compared in pairs of runs, so that a machine whose speed drifts does n
 import statistics
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ from main import collect
 from memory import make_memories
 from memory.render import Renderer
 from ppo.advantages import ESTIMATORS, make_estimator
-from ppo.advantages.batch import Batch
+from ppo.advantages import Batch as EstimatorBatch
 from ppo.advantages.gae import dual_gae
 from ppo.agent import Agent, make_agent
 from ppo.distributed import make_ranks
@@ -35,8 +36,10 @@ from ppo.model import decoder
 from ppo.model.actor_critic import make_models
 from ppo.model.reference import Reference
 from run.stop import Stop
+from storage.batch import Batch
+from storage.engine_scores import engine_scores
+from storage.make import LAYOUTS, make_storage
 from storage.minibatch import MicroBatch
-from storage.rollout import RolloutStorage, make_storage
 
 
 def main() -> None:
@@ -71,10 +74,10 @@ def bench_gae() -> None:
     torch.manual_seed(0)
     mask = torch.arange(T) < torch.randint(1, T + 1, (E, N, 1))
     values = torch.rand(E, N, T) * mask
-    batch = Batch(
+    batch = EstimatorBatch(
         rewards=torch.rand(E, N, T) * mask, values=values, response_mask=mask,
         next_values=torch.rand(E, N), episode_ends=torch.rand(E, N) < 0.1,
-        groups=torch.zeros(E, N).long(), anchors=torch.zeros(E, N).long(),
+        steps=[],
         gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0,
     )  # fmt: skip
     assert torch.allclose(loop_gae(batch), dual_gae(batch)[0], atol=1e-2, rtol=1e-3)
@@ -82,7 +85,7 @@ def bench_gae() -> None:
     compare(f"GAE, N={N} E={E} T={T}: token loop / ours", slow, fast, pairs=5, target=50)
 
 
-def loop_gae(batch: Batch) -> torch.Tensor:
+def loop_gae(batch: EstimatorBatch) -> torch.Tensor:
     """Take one step of the recursion per padded token, for all environments at once."""
     E, N, T = batch.values.shape
     advantages = torch.zeros_like(batch.values)
@@ -114,7 +117,7 @@ def bench_estimators() -> None:
     agent, rollouts = scored_batch([*flags, "--w-epoch", "0"])
     alone = scored_batch([*flags, "--advantages", "rloo"])[0]
     lm, without = agent.actor_critic.lm, copy(rollouts)
-    without.critic = False
+    without.scoring, without.values = replace(rollouts.scoring, critic=False), None
     print(f"{len(rollouts.rows)} turns of {rollouts.n_env} whole episodes or more")
     for name in ESTIMATORS:
         no_critic = name in GROUPED
@@ -123,7 +126,7 @@ def bench_estimators() -> None:
         estimate, reference = make_estimator(args), Reference(lm)
         score = partial(storage.score, learner.actor_critic, reference, [list(storage.rows)])
         returns = partial(storage.compute_returns, estimate)
-        work = (score, returns, partial(learner.update, storage))
+        work = (score, returns, partial(_update, learner, storage))
         score(), returns()  # once, unmeasured
         rounds = [[seconds(part) for part in work] for _ in range(3)]
         parts = [statistics.median(column) for column in zip(*rounds, strict=True)]
@@ -135,7 +138,7 @@ def bench_estimators() -> None:
 # ---- batches --------------------------------------------------------------------------------
 
 
-def scored_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
+def scored_batch(argv: list[str]) -> tuple[Agent, Batch]:
     """Return an agent and a scored batch of turns: BabyAI's with the embedded model, unless argv
     has other flags."""
     args = get_args(["--env-name", "babyai-goto", "--model", str(TINY), *argv])
@@ -148,11 +151,15 @@ def scored_batch(argv: list[str]) -> tuple[Agent, RolloutStorage]:
     memories = make_memories(args, envs.resume(None))
     render = Renderer(tokenizer, args.prompt_limit)
     rollouts = make_storage(args, ranks)
-    collect(envs, memories, engine, render, rollouts, args.seed, Stop())
+    batch = collect(envs, memories, engine, render, rollouts, args.seed, Stop())
     agent = make_agent(args, actor_critic, ranks)
-    rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
-    rollouts.compute_returns(make_estimator(args))
-    return agent, rollouts
+    batch.score(actor_critic, reference, agent.plan(batch)[0])
+    batch.compute_returns(make_estimator(args))
+    return agent, batch
+
+
+def _update(agent: Agent, batch: Batch) -> dict[str, float | None]:
+    return agent.update(batch, agent.plan(batch))
 
 
 # ---- merged turns ---------------------------------------------------------------------------
@@ -166,21 +173,20 @@ def bench_merged() -> None:
         agent, merged = scored_batch([*flags.split(), "--lr", "0", "--critic-lr", "0"])
         alone = copy(merged)
         for rollouts, merge in ((merged, "auto"), (alone, "off")):
-            rollouts.merge = merge
-            rollouts.find_chains()
+            rollouts.layout = LAYOUTS[merge](rollouts.samples, rollouts.n_env)
         work = partial(_score_and_update, agent)
-        prompts = sum(map(len, merged.prompt_ids)) // len(merged.prompt_ids)
-        saved = agent.update(merged)["ppo/merged"]
+        prompts = sum(len(sample.prompt) for sample in merged.samples) // len(merged.samples)
+        saved = _update(agent, merged)["ppo/merged"]
         print(f"{memory} memory, E=32: {prompts} prompt tokens a turn, of which {saved:.0%} saved")
         name = f"score and update, {memory} memory, E=32: alone / merged"
         target = 4 if memory == "full" else None
         compare(name, partial(work, alone), partial(work, merged), pairs=3, target=target)
 
 
-def _score_and_update(agent: Agent, rollouts: RolloutStorage) -> None:
-    reference = Reference(agent.actor_critic.lm)
-    rollouts.score(agent.actor_critic, reference, agent.shuffled(rollouts.chains()))
-    agent.update(rollouts)
+def _score_and_update(agent: Agent, batch: Batch) -> None:
+    reference, plan = Reference(agent.actor_critic.lm), agent.plan(batch)
+    batch.score(agent.actor_critic, reference, plan[0])
+    agent.update(batch, plan)
 
 
 # ---- update ---------------------------------------------------------------------------------
@@ -200,7 +206,7 @@ class PaddedStorage:
     def __getattr__(self, name):
         return getattr(self.rollouts, name)
 
-    def batches(self, rows):
+    def micro_batches(self, rows):
         responses = [r for turn in self.responses for r in turn]
         begin = self.prompt_width or max(len(responses[row].prompt.ids) for row in rows)
         width = begin + (self.response_width or max(len(responses[row].ids) for row in rows))
@@ -212,9 +218,9 @@ class PaddedStorage:
                 end = begin + len(response)
                 ids[b, begin - len(prompt) : end] = torch.tensor(prompt + response)
                 mask[b, begin:end] = True
-            tensors = ids, mask, ids[mask], torch.ones(int(mask.sum()))
-            batch = MicroBatch(part, *(tensor.to(self.device) for tensor in tensors))
-            yield batch, self.response_mask.flatten(0, 1)[part]
+            ids, mask = ids.to(self.device), mask.to(self.device)
+            tokens = ids[mask]
+            yield MicroBatch(part, ids, mask, tokens, torch.ones(len(tokens), device=ids.device))
 
 
 def bench_update() -> None:
@@ -225,12 +231,12 @@ def bench_update() -> None:
     """
     agent, rollouts = scored_batch(["--ppo-epoch", "1"])
     name = f"update of {rollouts.e_len * rollouts.n_env} BabyAI turns"
-    ours = partial(agent.update, rollouts)
+    ours = partial(_update, agent, rollouts)
     limits = PaddedStorage(rollouts, 1024, 512, size=10)  # the paper's, same token budget
-    slow = partial(agent.update, limits)
+    slow = partial(_update, agent, limits)
     compare(f"{name}: padded to 1024 + 512 / token budget", slow, ours, pairs=3, target=5)
     longest = PaddedStorage(rollouts, None, None, size=128)
-    slow = partial(agent.update, longest)
+    slow = partial(_update, agent, longest)
     compare(f"{name}: padded to the longest / token budget", slow, ours, pairs=5)
 
 
@@ -238,7 +244,7 @@ def bench_score() -> None:
     """Show what --tis-cap saves: the actor's log-probs. Both sides score the reference."""
     agent, rollouts = scored_batch([])
     trusting = copy(rollouts)
-    trusting.trusted = True
+    trusting.scoring = replace(rollouts.scoring, old_scores=engine_scores)
     reference, minibatches = Reference(agent.actor_critic.lm), [rollouts.rows]
     own, engine = (
         partial(storage.score, agent.actor_critic, reference, minibatches)

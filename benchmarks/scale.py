@@ -10,6 +10,7 @@ micro-batches, advantages, figures and logs. The second table has the real model
 
 import argparse
 import gc
+import itertools
 import os
 import tempfile
 import tracemalloc
@@ -37,7 +38,7 @@ from run.figures import batch_figures
 from run.process import GARBAGE
 from run.stop import Stop
 from run.turns import write_turns
-from storage.rollout import make_storage
+from storage.make import make_storage
 
 SAID = "THINK: I go right.\nACTION: right"
 SIZES = ((32, 8), (256, 8), (1024, 8), (32, 256), (256, 256))
@@ -90,28 +91,28 @@ class Play:
         self.rollouts, self.seconds = make_storage(self.args, ALONE), defaultdict(float)
         self.folder = tempfile.TemporaryDirectory()
 
-    def collected(self, engine) -> None:
-        collect(self.envs, self.memories, engine, self.render, self.rollouts, 1, Stop())
+    def collected(self, engine):
+        return collect(self.envs, self.memories, engine, self.render, self.rollouts, 1, Stop())
 
     def update(self, engine, number: int) -> None:
         """An update without a model."""
-        rollouts, actor, reference = self.rollouts, Nothing(True), Nothing(False)
+        actor, reference = Nothing(True), Nothing(False)
         generator = torch.Generator().manual_seed(number)
-        mixed = lambda: _minibatches(rollouts, self.args.minibatch, generator)
         with self._part("collect"):
-            self.collected(engine)
+            batch = self.collected(engine)
         with self._part("score"):
-            rollouts.score(actor, reference, mixed())
-            rollouts.compute_returns(make_estimator(self.args))
+            mixed = lambda: _minibatches(batch, self.args.minibatch, generator)
+            plan = [mixed() for _ in range(self.args.ppo_epoch)]
+            batch.score(actor, reference, plan[0])
+            batch.compute_returns(make_estimator(self.args))
         with self._part("update"):
-            for epoch in range(self.args.ppo_epoch):
-                for rows in mixed() if epoch else rollouts.first_epoch:
-                    for batch, mask in rollouts.batches(rows):
-                        rollouts.take(rollouts.logps, batch.rows, mask)
+            for rows in itertools.chain(*plan):
+                for micro in batch.micro_batches(rows):
+                    batch.take(batch.logps, micro.rows)
         with self._part("figures and logs"):
-            batch_figures(rollouts)
-            write_turns(Path(self.folder.name), number, rollouts, self.tokenizer, 4)
-        rollouts.after_update()
+            batch_figures(batch)
+            write_turns(Path(self.folder.name), number, batch, self.tokenizer, 4)
+        self.rollouts.after_update(batch)
 
     def _part(self, name: str):
         return _Part(self.seconds, name)
@@ -189,11 +190,12 @@ def with_model() -> None:
     rollouts, turns = play.rollouts, 32 * 8
     with Stopwatch() as took:
         for _ in range(4):
-            play.collected(engine)
-            rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
-            rollouts.compute_returns(make_estimator(args))
-            agent.update(rollouts)
-            rollouts.after_update()
+            batch = play.collected(engine)
+            plan = agent.plan(batch)
+            batch.score(actor_critic, reference, plan[0])
+            batch.compute_returns(make_estimator(args))
+            agent.update(batch, plan)
+            rollouts.after_update(batch)
     each = took.processor_seconds / 4 / turns * 1000
     print(f"\nWith the embedded model a turn of 32 x 8 takes {each:.2f} ms of processor time.")
     play.envs.close()

@@ -21,7 +21,7 @@ from memory.render import Renderer
 from memory.window import WindowMemory
 from models.players import PLAYERS
 from ppo.model.decoder import response_logps
-from storage.minibatch import micro_batches
+from storage.minibatch import Sample, micro_batches
 
 # Calls have the format of Hermes and Qwen; the system message lists the tools.
 CHAT_TEMPLATE = """\
@@ -114,11 +114,12 @@ def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) 
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / 30, total_iters=30)
     rng = np.random.default_rng(seed)
+    samples = [Sample(*pair) for pair in zip(prompts, responses, strict=True)]
     for step in range(steps):
-        rows = rng.choice(len(prompts), batch, replace=False).tolist()
-        n_tokens = sum(len(responses[row]) for row in rows)
+        rows = rng.choice(len(samples), batch, replace=False).tolist()
+        n_tokens = sum(len(samples[row].response) for row in rows)
         total = 0.0
-        for part in micro_batches(prompts, responses, rows, token_budget=8192):
+        for part in micro_batches(samples, [[row] for row in rows], token_budget=8192):
             logps = response_logps(lm, part)
             loss = -logps.sum() / n_tokens
             loss.backward()

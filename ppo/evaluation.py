@@ -1,84 +1,71 @@
-"""The evaluation panel: a fixed set of seeded episodes, the same for every run.
+"""Evaluation episodes: a fixed set of seeded episodes, the same for every run.
 
-`Panel` takes the place of the RolloutStorage in `collect`. It keeps how episodes ended and, for a
-`Transcript` of reports/zero_shot.py, what the model said. Whichever environment is free plays
-the next episode, and no figure depends on which one it was.
+`EvaluationEpisodes` takes the place of the training's `Collection` in `main.collect`. It keeps how
+episodes ended and, for a `Transcript` of reports/zero_shot.py, the turns. Whichever environment is
+free plays the next episode, and no figure depends on which one it was.
 """
 
 import math
 
 from common.ranks import ALONE, Ranks
-from storage.compact import compact, whole
+from storage.batch import Scoring
+from storage.collection import Collection, Schedule, Turn, never
 from storage.episodes import Episodes
 
 
-class Panel:
-    """Collects episodes until none is left to begin.
+class UntilNoneIsLeft(Schedule):
+    """The schedule of an evaluation: environments go on until no episode is left to begin."""
 
-    n_env: environments of all ranks together; episodes: how many they play, for `progress`
+    def wants(self, n: int, turns: list[list[Turn]]) -> bool:
+        step = turns[n][-1].step if turns[n] else None
+        return step is None or not step.done or step.first is not None
+
+
+class EvaluationEpisodes(Collection):
+    """Collects episodes until none is left to begin. Nothing is bootstrapped.
+
+    n_env: environments of all ranks together
+    count: how many episodes they play, for `progress`
+    transcript: gets every turn, if given; else only the last turn of an environment is kept
     """
 
-    def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None, episodes: int = 0):
-        self.n_env, self.ranks, self.share = n_env, ranks, ranks.share(n_env)
-        N, self.episodes = len(self.share), len(ranks.share(episodes))
-        self.over = [False] * N  # whether the environment has no episode left to begin
-        self.done, self.responses = [False] * N, [None] * N
-        self.record, self.valid = Episodes(N, window=None), []
-        self.transcript, self.turns = transcript, []
-
-    @property
-    def full(self) -> bool:
-        return all(self.done)
+    def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None, count: int = 0):
+        schedule, scoring = UntilNoneIsLeft(), Scoring(ranks=ranks)
+        episodes = Episodes(n_env, window=None)
+        super().__init__(n_env, schedule, scoring, needs_bootstrap=never, episodes=episodes)
+        self.count = len(ranks.share(count))
+        self.valid: list[bool] = []
+        self.transcript, self.played = transcript, []
 
     def progress(self) -> float:
         """Return the share of this rank's episodes that have ended."""
-        return len(self.record.finished) / max(1, self.episodes)
-
-    def wants(self, n: int) -> bool:
-        return not self.over[n]
-
-    def due(self, n: int) -> list[int]:
-        return [n]
-
-    def member(self, n: int) -> int:
-        return 0
-
-    def act(self, n: int, response) -> None:
-        self.responses[n] = response
-        self.record.before[n] = whole(response)
-
-    def before(self, n: int) -> list[int]:
-        return self.record.before[n]
+        return len(self.episodes.finished) / max(1, self.count)
 
     def insert(self, n: int, step) -> None:
-        self.record.insert(n, step)
+        """Keep what environment n answered."""
+        self.episodes.insert(self.share[n], step)
         self.valid.append(step.valid)
-        if self.transcript is not None and self.responses[n]:  # else no turn came to be
-            self.turns.append((self.share.start + n, compact(self.responses[n]), step))
+        turn = Turn(self.responses[n], step)
+        if self.transcript is not None and turn.response:  # None: its call failed before any turn
+            self.played.append((self.share[n], *turn))
         self.responses[n] = None
-        self.over[n] = step.done and step.first is None
-
-    def cuts(self, step) -> bool:
-        """Nothing is bootstrapped in an evaluation."""
-        return False
-
-    def finish(self, n: int, prompt) -> None:
-        self.done[n] = True
+        self.turns[n] = [turn]
 
     def join(self) -> None:
         """Bring the episodes of all ranks together."""
+        gather, episodes = self.ranks.gather, self.episodes.finished
         # A sum of floats depends on its order, so it must not matter who played which episode.
-        played = sorted(self.ranks.gather([*self.record.finished]), key=lambda e: (e.ret, e.length))
-        self.record.finished.clear()
-        self.record.finished.extend(played)
-        self.valid = self.ranks.gather(self.valid)
-        self.turns = sorted(self.ranks.gather(self.turns), key=lambda t: (t[2].seed, t[2].number))
-        for n, response, step in self.turns:
+        finished = sorted(gather([*episodes]), key=lambda e: (e.ret, e.length))
+        episodes.clear()
+        episodes.extend(finished)
+        self.valid = gather(self.valid)
+        self.played = sorted(gather(self.played), key=lambda turn: (turn[2].seed, turn[2].number))
+        for n, response, step in self.played:
             self.transcript.add(n, response, step)
 
     def summary(self) -> dict[str, float]:
         """eval/*: success with its Wilson interval, return with its standard error, and more."""
-        episodes, means = self.record.finished, self.record.means()
+        episodes, means = self.episodes.finished, self.episodes.means()
         count = len(episodes)
         low, high = wilson_interval(sum(episode.success for episode in episodes), count)
         variance = sum((e.ret - means["return"]) ** 2 for e in episodes) / max(1, count - 1)

@@ -1,12 +1,12 @@
-"""KL to the policy's start: estimates per token, and the coefficient of the penalty.
+"""KL to the initial policy: estimates per token, and the coefficient of the penalty.
 
-`RolloutStorage.penalise_kl` takes the estimate of each sampled token off its reward. k1 is unbiased
-there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence"). With --kl-in loss
-the estimate is a term of the loss instead, as in GRPO; k1 would be none, for its gradient is 0 in
-expectation.
+`Batch.penalise_kl` subtracts the estimate of each sampled token from its reward. k1 is unbiased
+there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence").
 """
 
 from torch import Tensor
+
+from common.plugins import find
 
 HORIZON = 10_000  # turns over which the coefficient adapts by at most a fifth
 
@@ -28,26 +28,33 @@ def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
 
 KL_ESTIMATES = {"k1": k1, "k2": k2, "k3": k3}  # --kl-estimator
+PLACES = {"reward": "ppo.kl:KLPenalty", "loss": "ppo.terms:KLInLoss"}  # --kl-in
 
 
 def make_kl(args) -> "KLPenalty":
-    return KLPenalty(args.kl_coef, args.kl_estimator, args.kl_target, args.kl_in == "loss")
+    penalty = find("place of the KL", args.kl_in, PLACES)
+    return penalty(args.kl_coef, args.kl_estimator, args.kl_target)
 
 
 class KLPenalty:
-    """The coefficient beta and the estimate that it multiplies, in the reward or in the loss.
+    """The coefficient beta and the estimate that it multiplies.
 
     With a target beta adapts:
     beta <- beta (1 + clip(KL / target - 1, -.2, .2) turns / horizon)  (Ziegler et al. 2019, 2.2)
     """
 
-    def __init__(self, coef: float, estimator: str, target: float | None, in_loss: bool = False):
+    def __init__(self, coef: float, estimator: str, target: float | None):
         self.coef, self.estimate, self.target = coef, KL_ESTIMATES[estimator], target
-        self.in_loss = in_loss
+
+    @property
+    def reward_coef(self) -> float:
+        """The coefficient with which the estimate is subtracted from the rewards."""
+        return self.coef
 
     def update(self, kl: float, n_turns: int) -> None:
         """Move beta after a batch of `n_turns` turns; kl: its mean per response token."""
         if self.target is not None:
+            # Clipped, so that one batch with an extreme KL does not throw beta off.
             error = min(max(kl / self.target - 1, -0.2), 0.2)
             # A batch longer than the horizon counts as one horizon, so that beta stays positive.
             self.coef *= 1 + error * min(1.0, n_turns / HORIZON)

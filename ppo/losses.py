@@ -9,17 +9,17 @@ from torch import Tensor
 
 
 def policy_loss(
-    logps: Tensor, old_logps: Tensor, advantages: Tensor, clip: float, cap: float = float("inf")
+    logps: Tensor, old_logps: Tensor, advantages: Tensor, clip: float
 ) -> tuple[Tensor, Tensor]:
     """Clipped surrogate (PPO, eq. 7). Returns the loss and whether it was clipped, both (R,).
 
     loss = max(-A ratio, -A clip(ratio, 1 - clip, 1 + clip)),  ratio = exp(logps - old_logps)
-
-    cap: upper bound of the ratio (truncated importance sampling, Ionides 2008)
     """
-    # With A < 0 the maximum takes the unclipped side, which nothing else bounds. That matters where
-    # old_logps come from another program, the engine: a single token of theirs may be far off.
-    ratio = (logps - old_logps).exp().clamp(max=cap)
+    return surrogate((logps - old_logps).exp(), advantages, clip)
+
+
+def surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """The clipped surrogate of given ratios (R,)."""
     plain = -advantages * ratio
     # Beyond the clip range this side is constant, so a token that has gone far enough in the
     # direction of its advantage gets no more gradient.

@@ -1,22 +1,24 @@
-"""The figures of a scored `RolloutStorage`: rollout/*, engine/* and kl/* of metrics.jsonl."""
+"""The figures of a scored `Batch`: rollout/*, engine/* and kl/* of metrics.jsonl."""
 
 from statistics import fmean
 
 import torch
 from torch import Tensor
 
+from storage.batch import trained_scores
+
 FEWEST = 20  # ended episodes that a mean over episodes needs
 
 
-def batch_figures(rollouts) -> dict[str, float | None]:
+def batch_figures(batch) -> dict[str, float | None]:
     """Return all figures as "group/name". Episodes give means over the last 100 that ended.
 
     With fewer than FEWEST of them (rollout/episodes counts them) these means are None. Short ones
     end first, often by success, so such means would flatter; rollout/reward is always there.
     """
-    responses, steps = rollouts.said(), rollouts.played()
-    return {f"rollout/{k}": mean for k, mean in rollouts.episodes.means(FEWEST).items()} | {
-        "rollout/episodes": len(rollouts.episodes.finished),
+    responses, steps = zip(*batch.played.values(), strict=True)
+    return {f"rollout/{k}": mean for k, mean in batch.episodes.means(FEWEST).items()} | {
+        "rollout/episodes": len(batch.episodes.finished),
         "rollout/valid_action": fmean(step.valid for step in steps),
         "rollout/reward": fmean(step.reward for step in steps),
         "rollout/response_tokens": fmean(len(response.ids) for response in responses),
@@ -26,8 +28,8 @@ def batch_figures(rollouts) -> dict[str, float | None]:
         "rollout/prompt_shortened": fmean(response.prompt.shortened for response in responses),
         "rollout/reencoded": fmean(response.prompt.reencoded for response in responses),
         "rollout/prompt_tokens": fmean(len(response.prompt.ids) for response in responses),
-        **_engine_gap(rollouts),
-        **_kl_figures(rollouts),
+        **_engine_gap(batch),
+        **_kl_figures(batch),
     }
 
 
@@ -36,38 +38,48 @@ def _is_cut(response) -> bool:
     return "<think>" in response.text and "</think>" not in response.text
 
 
-def _engine_gap(rollouts) -> dict[str, float | None]:
+def engine_logps(batch) -> Tensor:
+    """Return the log-probs that the engine reported when it sampled the tokens, (E, N, T)."""
+    reported = torch.zeros_like(batch.logps)
+    flat = [logp for response, _ in batch.played.values() for logp in response.logps]
+    # The mask selects turn by turn, environment by environment: in the order of `flat`.
+    reported[batch.response_mask] = torch.tensor(flat, device=batch.device)
+    return reported
+
+
+def _engine_gap(batch) -> dict[str, float | None]:
     """Distance per token between the engine's log-probs and the trainer's. It is None with
     --tis-cap, as the trainer computes none; ppo/ratio_first_minibatch then shows the largest."""
-    gap = (rollouts.engine_logps() - rollouts.logps)[rollouts.response_mask]  # (R,)
+    gap = (engine_logps(batch) - batch.logps)[batch.response_mask]  # (R,)
     figures = {
         "engine/logp_gap_mean": gap.abs().mean().item(),
         "engine/logp_gap_p99": gap.abs().quantile(0.99).item() if len(gap) < 2**24 else None,
         "engine/ratio_outside": ((gap.exp() - 1).abs() > 0.1).float().mean().item(),
     }
-    return dict.fromkeys(figures) if rollouts.trusted else figures
+    trained = batch.scoring.old_scores is trained_scores
+    return figures if trained else dict.fromkeys(figures)
 
 
-def _kl_figures(rollouts) -> dict[str, float | None]:
+def _kl_figures(batch) -> dict[str, float | None]:
     """KL to the reference. Its split at the ACTION marker shows the paper's "action hacking"."""
-    mask = rollouts.response_mask  # (E, N, T)
-    kl = rollouts.logps - rollouts.ref_logps
-    acting = mask & _action_mask(rollouts)
+    mask = batch.response_mask  # (E, N, T)
+    kl = batch.logps - batch.ref_logps
+    acting = mask & _action_mask(batch)
     return {
-        "kl/ref": rollouts.mean_kl(),
+        "kl/ref": batch.mean_kl(),
         "kl/ref_k3": (torch.exp(-kl) - 1 + kl)[mask].mean().item(),  # never negative
         "kl/ref_think": _mean(kl[mask & ~acting]),
         "kl/ref_action": _mean(kl[acting]),
     }
 
 
-def _action_mask(rollouts) -> Tensor:
+def _action_mask(batch) -> Tensor:
     """Return (E, N, T), True from the token in which the ACTION part of a response begins."""
-    E, N, T = rollouts.logps.shape
+    E, N, T = batch.logps.shape
     starts = torch.zeros(E * N, dtype=torch.long)  # of a missing turn the mask knows no token
-    turns = zip(rollouts.said(), rollouts.played(), strict=True)
-    starts[rollouts.rows] = torch.tensor([r.action_token(step.action_at) for r, step in turns])
-    return (torch.arange(T) >= starts.view(E, N, 1)).to(rollouts.logps.device)
+    turns = batch.played.values()
+    starts[batch.rows] = torch.tensor([r.action_token(step.action_at) for r, step in turns])
+    return (torch.arange(T) >= starts.view(E, N, 1)).to(batch.logps.device)
 
 
 def _mean(tensor: Tensor) -> float | None:

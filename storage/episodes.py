@@ -19,14 +19,15 @@ class Episodes:
     """The episodes of n_env environments; keeps the last `window` finished ones (None: all).
 
     turns: how many turns the policy was trained on
-    before: ids of each environment's last prompt and response; its next prompt may continue them
+    previous_ids: ids of each environment's last prompt and response, which the next prompt may
+        continue
     """
 
     def __init__(self, n_env: int, window: int | None = 100):
         self.running = [Episode(n) for n in range(n_env)]
         self.finished: deque[Episode] = deque(maxlen=window)
         self.turns = 0
-        self.before: list[list[int]] = [[]] * n_env
+        self.previous_ids: list[list[int]] = [[]] * n_env
 
     def insert(self, n: int, step) -> None:
         """Add a step of environment n. The last step of an episode finishes it."""
@@ -53,10 +54,10 @@ class Episodes:
 
     def state_dict(self) -> dict:
         episodes = {"running": self.running, "finished": self.finished}
-        kept = {"turns": self.turns, "before": list(self.before)}
+        kept = {"turns": self.turns, "previous_ids": list(self.previous_ids)}
         return {k: [asdict(e) for e in v] for k, v in episodes.items()} | kept
 
     def load_state_dict(self, state: dict) -> None:
-        self.turns, self.before = state["turns"], state["before"]
+        self.turns, self.previous_ids = state["turns"], state["previous_ids"]
         self.running = [Episode(**episode) for episode in state["running"]]
         self.finished = deque((Episode(**e) for e in state["finished"]), self.finished.maxlen)

@@ -5,7 +5,7 @@ import re
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # tests speak of the CPU
 
-from dataclasses import dataclass, field  # noqa: E402
+from types import SimpleNamespace  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -13,13 +13,16 @@ import transformers  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
-from common.chat import Sampling  # noqa: E402
 from common.ranks import ALONE  # noqa: E402
 from envs.pool.resilient import ResilientPool  # noqa: E402
-from envs.text_env import Observation  # noqa: E402
+from envs.text_env import Observation, Step  # noqa: E402
+from memory.render import Prompt  # noqa: E402
 from ppo.engines.contract import Response  # noqa: E402
+from storage.batch import Batch, Scoring  # noqa: E402
+from storage.collection import Collection, FixedTurns, at_faults  # noqa: E402
+from storage.merged import merged  # noqa: E402
 from storage.minibatch import MicroBatch  # noqa: E402
-from storage.rollout import RolloutStorage  # noqa: E402
+from storage.schedules import WholeEpisodes  # noqa: E402
 
 torch.set_num_threads(1)
 EOS = 0
@@ -61,39 +64,47 @@ def pytest_collection_modifyitems(items) -> None:
             item.add_marker(pytest.mark.core)
 
 
-@dataclass
-class FakePrompt:
-    ids: list[int]
-    overflow: bool = False
-    shortened: bool = False
-    reencoded: bool = False
-    opened: str = ""
-    sampling: Sampling = Sampling()
+def make_prompt(ids, **flags) -> Prompt:
+    return Prompt(ids, **flags)
 
 
-@dataclass
-class FakeStep:
-    reward: float = 0.0
-    terminated: bool = False
-    truncated: bool = False
-    success: bool = False
-    valid: bool = True
-    action_at: int = 0
-    action: str = "go"
-    metrics: dict = field(default_factory=dict)
-    first: object = "of the next episode"
-    fault: str = ""
-    episode: int = 0
-    seed: int = 0
-    number: int = 0
-    reply: dict | None = None
-    observation: Observation = Observation("", "", "", "")
-    seen: str = ""
-    saw: str = ""
+def make_step(**fields) -> Step:
+    """A turn of an episode that goes on, unless the fields say otherwise."""
+    nothing = Observation("", "", "", "")
+    defaults = dict(
+        response="go", said="go", action="go", valid=True, action_at=0, reward=0.0,
+        terminated=False, truncated=False, success=False, observation=nothing, first=nothing,
+    )  # fmt: skip
+    return Step(**(defaults | fields))
 
-    @property
-    def done(self):
-        return self.terminated or self.truncated
+
+def make_response(prompt, ids, logps=None, pieces=None, truncated=False, temperature=1.0, **flags):
+    """A Response; prompt: its ids; flags: of the Prompt."""
+    pieces = pieces or ["x"] * len(ids)
+    return Response(
+        make_prompt(prompt, **flags), ids, logps or [-1.0] * len(ids), "".join(pieces), pieces,
+        truncated, temperature,
+    )  # fmt: skip
+
+
+def make_collection(
+    e_len, n_env, token_budget=10**6, group_size=0, needs_bootstrap=at_faults, episodes=None,
+    **scoring,
+) -> Collection:  # fmt: skip
+    """group_size: of whole episodes; 0: fixed turns; scoring: other fields of `Scoring`"""
+    schedule = WholeEpisodes(e_len, group_size) if group_size else FixedTurns(e_len)
+    scoring = Scoring(token_budget, **scoring)
+    return Collection(n_env, schedule, scoring, needs_bootstrap=needs_bootstrap, episodes=episodes)
+
+
+def make_settings(**changes) -> SimpleNamespace:
+    """Settings of an `Agent`."""
+    defaults = dict(
+        lr=1e-3, critic_lr=1e-3, lr_schedule="constant", clip=0.2, value_clip=float("inf"),
+        first_token_weight=3.0, entropy_coef=0.0, max_grad_norm=1.0, ppo_epoch=1, minibatch=12,
+        whiten="on",
+    )  # fmt: skip
+    return SimpleNamespace(**(defaults | changes))
 
 
 @pytest.fixture(autouse=True)
@@ -164,45 +175,33 @@ def make_decoder(name: str, **settings):
     return getattr(transformers, f"{name}ForCausalLM")(config).eval()
 
 
-def fill_storage(
-    E=3,
-    N=4,
-    seed=0,
-    token_budget=10**6,
-    vocab_size=260,
-    ranks=ALONE,
-    extends=False,
-    merge="auto",
+def fill_batch(
+    E=3, N=4, seed=0, token_budget=10**6, vocab_size=260, ranks=ALONE, extends=False, layout=merged,
     temperature=1.0,
-) -> RolloutStorage:
-    """A full storage of random turns: prompts of 3-12 tokens, responses of 1-6. Each rank of a
-    ranks puts in its share of the same ones. extends: most prompts begin with the last prompt and
-    response, but for its end; merge: see `RolloutStorage`; temperature: of all responses"""
+) -> Batch:  # fmt: skip
+    """A batch of random turns: prompts of 3-12 tokens, responses of 1-6. Each rank of a ranks puts
+    in its share of the same ones. extends: most prompts begin with the last prompt and response,
+    except for its end"""
     g = torch.Generator().manual_seed(seed)
     draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
     ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
-    rollouts = RolloutStorage(E, N, token_budget, ranks, merge=merge)
+    collection = make_collection(E, N, token_budget, ranks=ranks, layout=layout)
     mine = ranks.share(N)
     for n in range(N):
         turns, before = [], []
         for _ in range(E):
-            response = ids(draw(1, 7))
-            logps = [-1.0] * len(response)
-            pieces = ["x"] * len(response)
-            prompt = FakePrompt(before + ids(draw(3, 13)))
-            before = prompt.ids + response[:-1] + ids(1) if extends and draw(0, 4) else []
-            turn = Response(
-                prompt, response, logps, "x" * len(response), pieces, False, temperature
-            )
-            turns.append((turn, FakeStep(reward=draw(0, 10) / 10, terminated=draw(0, 4) == 0)))
-        last = FakePrompt(ids(draw(3, 13)))
+            sampled = ids(draw(1, 7))
+            prompt = before + ids(draw(3, 13))
+            before = prompt + sampled[:-1] + ids(1) if extends and draw(0, 4) else []
+            response = make_response(prompt, sampled, temperature=temperature)
+            turns.append((response, make_step(reward=draw(0, 10) / 10, terminated=draw(0, 4) == 0)))
+        last = make_prompt(ids(draw(3, 13)))
         if n in mine:
-            for turn, step in turns:
-                rollouts.act(n - mine.start, turn)
-                rollouts.insert(n - mine.start, step)
-            rollouts.finish(n - mine.start, last)
-    rollouts.join()
-    return rollouts
+            for response, step in turns:
+                collection.keep_response(n - mine.start, response)
+                collection.insert(n - mine.start, step)
+            collection.finish(n - mine.start, last)
+    return collection.join()
 
 
 def batch(*turns, temperature=1.0) -> MicroBatch:
@@ -211,7 +210,7 @@ def batch(*turns, temperature=1.0) -> MicroBatch:
     ids = torch.full((len(turns), width), 3)
     mask = torch.zeros(len(turns), width, dtype=torch.bool)
     for b, (p, r) in enumerate(turns):
-        ids[b, : len(p) + len(r)] = torch.tensor(p + r)
+        ids[b, : len(p) + len(r)] = torch.tensor([*p, *r])
         mask[b, len(p) : len(p) + len(r)] = True
     tokens = ids[mask]
     return MicroBatch(

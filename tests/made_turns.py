@@ -4,11 +4,11 @@ The stub below makes every number readable: V before a token is the id of the to
 so the value of a turn's first token is the last id of its prompt / 10.
 """
 
-from conftest import FakePrompt, FakeStep
+from conftest import make_collection, make_prompt, make_response, make_step
 
-from ppo.engines.contract import Response
 from ppo.model.actor_critic import Scores
-from storage.rollout import RolloutStorage
+from storage.batch import Batch
+from storage.collection import Collection
 
 
 class Stub:
@@ -27,35 +27,31 @@ def stub_reference(batch):
     return -batch.tokens / 200
 
 
-def answer(prompt, ids, logps=None, pieces=None, **flags) -> Response:
-    pieces = pieces or ["x"] * len(ids)
-    logps = logps or [-1.0] * len(ids)
-    truncated = flags.pop("truncated", False)
-    return Response(FakePrompt(prompt, **flags), ids, logps, "".join(pieces), pieces, truncated)
+answer = make_response
 
 
 def play(rollouts, n, response, limit=None, **step):
-    rollouts.act(n, response)
-    played = FakeStep(**step)
+    rollouts.keep_response(n, response)
+    played = make_step(**step)
     rollouts.insert(n, played)
-    if limit is not None and rollouts.cuts(played):
-        rollouts.limit(n, FakePrompt(limit))
+    if limit is not None and rollouts.needs_bootstrap(played):
+        rollouts.bootstrap(n, make_prompt(limit))
 
 
-def two_by_two(**options) -> RolloutStorage:
-    """Environment 0 goes on, then terminates; environment 1 meets a time limit, then goes on."""
-    rollouts = RolloutStorage(2, 2, 10**6, **options)
+def two_by_two(fault="", **options) -> Collection:
+    """Environment 0 goes on, then terminates; environment 1 meets a time limit, then goes on.
+    fault: what environment 1 ends with in place of a time limit"""
+    rollouts = make_collection(2, 2, **options)
     play(rollouts, 0, answer([1, 2], [5, 6, 7]), reward=0.5)
-    play(rollouts, 1, answer([9], [5]), truncated=True, limit=[1, 1, 6])
+    play(rollouts, 1, answer([9], [5]), truncated=True, fault=fault, limit=[1, 1, 6])
     play(rollouts, 0, answer([1, 3], [8]), reward=1.0, terminated=True)
-    rollouts.finish(0, FakePrompt([4]))
+    rollouts.finish(0, make_prompt([4]))
     play(rollouts, 1, answer([2, 2], [3, 4]), reward=0.25)
-    rollouts.finish(1, FakePrompt([1, 2, 8]))
-    rollouts.join()
+    rollouts.finish(1, make_prompt([1, 2, 8]))
     return rollouts
 
 
-def scored(rollouts=None) -> RolloutStorage:
-    rollouts = rollouts or two_by_two()
-    rollouts.score(Stub(), stub_reference, [rollouts.rows])
-    return rollouts
+def scored(rollouts: Collection | None = None) -> Batch:
+    batch = (rollouts or two_by_two()).join()
+    batch.score(Stub(), stub_reference, [batch.rows])
+    return batch

@@ -13,7 +13,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 warnings.simplefilter("ignore", FutureWarning)
 
 import torch  # noqa: E402
-from conftest import fill_storage, make_lm  # noqa: E402
+from conftest import fill_batch, make_lm, make_settings  # noqa: E402
 
 import ppo.model.decoder  # noqa: E402
 from common.ranks import ALONE, Ranks  # noqa: E402
@@ -38,12 +38,11 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     ppo.model.decoder.LOGITS_PER_CHUNK = 2 * lm.config.vocab_size if recompute else 2**25
     actor_critic = ActorCritic(lm, 1, recompute=recompute, lora_rank=rank)
     reference = AdaptersOff(actor_critic) if rank else Reference(lm)
-    agent = Agent(
-        actor_critic, lr=1e-3, critic_lr=2e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
-        entropy_coef=0.01, max_grad_norm=0.5, ppo_epoch=1, minibatch=5,
-        generator=torch.Generator().manual_seed(0), ranks=ranks,
-        make_stepper=make_stepper(int(stage[0]), offload=stage.endswith("+offload")),
-    )  # fmt: skip
+    settings = make_settings(
+        critic_lr=2e-3, value_clip=0.5, entropy_coef=0.01, max_grad_norm=0.5, minibatch=5
+    )
+    stepper = make_stepper(int(stage[0]), offload=stage.endswith("+offload"))
+    agent = Agent(settings, actor_critic, torch.Generator().manual_seed(0), ranks, stepper)
     if stage.endswith("+sharded"):
         shard(reference)
     estimator, kl = (
@@ -51,15 +50,16 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
         KLPenalty(0.1, "k1", None),
     )
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
-    rollouts = fill_storage(E=5, N=4, token_budget=30, ranks=ranks)
+    rollouts = fill_batch(E=5, N=4, token_budget=30, ranks=ranks)
     metrics = [WarmUp(**WARM_UP)(agent, rollouts, estimator, Stop(ranks))]
     for seed in range(updates):
         made = dict(extends="+merged" in stage, ranks=ranks)
-        rollouts = fill_storage(E=5, N=4, seed=seed, token_budget=30, **made)
-        rollouts.score(actor_critic, reference, agent.shuffled(rollouts.chains()))
+        rollouts = fill_batch(E=5, N=4, seed=seed, token_budget=30, **made)
+        plan = agent.plan(rollouts)
+        rollouts.score(actor_critic, reference, plan[0])
         rollouts.penalise_kl(kl)
         rollouts.compute_returns(estimator)
-        metrics.append(batch_figures(rollouts) | agent.update(rollouts))
+        metrics.append(batch_figures(rollouts) | agent.update(rollouts, plan))
     return parameters(actor_critic), metrics
 
 

@@ -18,7 +18,7 @@ from arguments import TINY, get_args
 from memory.render import Renderer
 from ppo.engines.contract import Engine
 from run.saved import checkpoints
-from storage.rollout import RolloutStorage
+from storage.batch import Batch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))  # agent_programs.py
@@ -61,8 +61,10 @@ def test_each_response_is_trained_at_its_own_temperature(engine, model_dir, tmp_
     batches, collect = [], main.collect
 
     def collected(envs, memories, engine, render, rollouts, *others):
-        collect(envs, memories, engine, render, rollouts, *others)
-        batches.append((rollouts.responses, rollouts.steps))
+        batch = collect(envs, memories, engine, render, rollouts, *others)
+        if isinstance(batch, Batch):  # not an evaluation's
+            batches.append((batch.responses, batch.steps))
+        return batch
 
     monkeypatch.setattr(main, "collect", collected)
     flags = f"--model {model} --engine {engine} --temperature 0.8 --eval-interval 0"
@@ -118,7 +120,7 @@ def test_what_is_asked_for_beside_the_policy_is_answered_and_never_trained(tmp_p
 
 def test_what_is_trained_is_what_was_sent_and_sampled(model_dir, tmp_path, monkeypatch):
     sampled, trained = [], []
-    answer, score = Engine.response, RolloutStorage.score
+    answer, score = Engine.response, Batch.score
 
     def answered(engine, prompt, ids, logps):
         sampled.append((tuple(prompt.ids), tuple(ids)))
@@ -126,11 +128,10 @@ def test_what_is_trained_is_what_was_sent_and_sampled(model_dir, tmp_path, monke
 
     def scored(rollouts, *given):
         score(rollouts, *given)
-        pairs = zip(rollouts.prompt_ids, rollouts.response_ids, strict=True)
-        trained.extend((tuple(prompt), tuple(ids)) for prompt, ids in pairs)
+        trained.extend((tuple(prompt), tuple(ids)) for prompt, ids, _ in rollouts.samples)
 
     monkeypatch.setattr(Engine, "response", answered)
-    monkeypatch.setattr(RolloutStorage, "score", scored)
+    monkeypatch.setattr(Batch, "score", scored)
     flags = f"--model {model_dir} --engine transformers --w-epoch 0 --eval-interval 0"
     train(tmp_path / "run", "echo", flags)
     assert sorted(trained) == sorted(sampled) and len(trained) == 3 * 8

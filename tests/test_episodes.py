@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import FakePrompt, FakeStep, fill_storage, make_lm
+from conftest import (
+    fill_batch,
+    make_collection,
+    make_lm,
+    make_prompt,
+    make_response,
+    make_settings,
+    make_step,
+)  # fmt: skip
 from real_runs import CLOCK, run
 from small_envs import Dice, Flaky
 from torch.testing import assert_close
@@ -21,15 +29,17 @@ from envs.pool.groups import episode_seeds
 from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
 from memory.window import WindowMemory
-from ppo.agent import Agent
+from ppo.agent import Agent, Objective
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty, k3
 from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.terms import KLInLoss, make_objective
 from reports import viewer
 from run.figures import batch_figures
 from run.saved import checkpoints
 from run.stop import Stop
-from storage.rollout import RolloutStorage
+from storage.batch import Batch
+from storage.collection import never
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -60,7 +70,7 @@ class Shuffled:
 
 
 def render(messages, before=()):
-    return FakePrompt([ord(c) for c in json.dumps(messages)])
+    return make_prompt([ord(c) for c in json.dumps(messages)])
 
 
 def collected(order: int, G: int = 3, N: int = 6, least: int = 4, env=Dice, batches: int = 3,
@@ -70,12 +80,13 @@ def collected(order: int, G: int = 3, N: int = 6, least: int = 4, env=Dice, batc
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    rollouts = RolloutStorage(least, N, 10**6, group_size=G, critic=False)
+    rollouts = make_collection(least, N, group_size=G, critic=False, needs_bootstrap=never)
     for batch in range(batches):
         engine = Shuffled(order + 100 * batch)
-        main.collect(envs, memories, engine, render, rollouts, 7, Stop())
-        yield rollouts
-        rollouts.after_update()
+        filled = main.collect(envs, memories, engine, render, rollouts, 7, Stop())
+        assert len(filled.rows) == sum(rollouts.counts)
+        yield filled
+        rollouts.after_update(filled)
     envs.close()
 
 
@@ -84,7 +95,7 @@ def test_a_batch_is_whole_episodes_in_groups(order):
     total, G = 0, 3
     for rollouts in collected(order, G):
         columns = [[s for s in column if s] for column in zip(*rollouts.steps, strict=True)]
-        assert len(rollouts.rows) == sum(map(len, columns)) == sum(rollouts.turns)
+        assert len(rollouts.rows) == sum(map(len, columns))
         assert rollouts.e_len == max(map(len, columns))
         for steps in columns:
             assert steps[0].number == 1 and steps[-1].done
@@ -124,7 +135,7 @@ def test_a_group_of_one_is_an_environment_that_plays_whole_episodes():
 
 
 def test_faults_are_held_and_compared_with_nothing():
-    from storage.groups import groups_of
+    from ppo.advantages.compared import groups_of
 
     faults = 0
     for rollouts in collected(0, env=Flaky, batches=4):
@@ -137,7 +148,7 @@ def test_faults_are_held_and_compared_with_nothing():
                 same = (groups == groups[t, n]).nonzero().tolist()
                 assert groups[t, n] < 0 and {place[1] for place in same} == {n}
                 assert len(same) == step.number  # the turns of the episode that it cut
-        assert not rollouts.limit_prompts  # no value is asked for
+        assert not rollouts.final_prompts  # no value is asked for
     assert faults
 
 
@@ -177,17 +188,17 @@ def test_seeds_of_groups_are_those_of_their_first_episodes():
 # ---- nothing counts missing turns ---------------------------------------------------------------
 
 
-def ragged_and_flat(actor_critic) -> tuple[RolloutStorage, RolloutStorage]:
+def ragged_and_flat(actor_critic) -> tuple[Batch, Batch]:
     """The same five turns: in two environments that have four and one, and in five environments."""
-    flat = fill_storage(E=1, N=5, seed=3)
-    ragged = RolloutStorage(1, 2, 10**6, group_size=2)
-    for k, (response, step) in enumerate(zip(flat.said(), flat.played(), strict=True)):
+    flat = fill_batch(E=1, N=5, seed=3)
+    ragged = make_collection(1, 2, group_size=2)
+    for k, (response, step) in enumerate(flat.played.values()):
         n = int(k == 4)
-        ragged.act(n, response)
-        ragged.insert(n, FakeStep(reward=step.reward, terminated=k >= 3, number=1 + k))
+        ragged.keep_response(n, response)
+        ragged.insert(n, make_step(reward=step.reward, terminated=k >= 3, number=1 + k))
     for n in range(2):
-        ragged.finish(n, FakePrompt([3]))
-    ragged.join()
+        ragged.finish(n, make_prompt([3]))
+    ragged = ragged.join()
     g = torch.Generator().manual_seed(0)
     numbers = torch.randn(2, 5, 1, generator=g)
     # rows go from turn to turn: the fifth of the turns is the first one of environment 1
@@ -201,12 +212,12 @@ def ragged_and_flat(actor_critic) -> tuple[RolloutStorage, RolloutStorage]:
     return ragged, flat
 
 
-def make_agent(actor_critic, **options):
-    return Agent(
-        actor_critic, lr=1e-2, critic_lr=1e-2, clip=0.2, value_clip=0.5, first_token_weight=3.0,
-        entropy_coef=0.01, max_grad_norm=1.0, ppo_epoch=1, minibatch=5,
-        generator=torch.Generator().manual_seed(0), **options,
-    )  # fmt: skip
+def make_agent(actor_critic, objective=None, **options):
+    settings = make_settings(
+        lr=1e-2, critic_lr=1e-2, value_clip=0.5, entropy_coef=0.01, minibatch=5, **options
+    )
+    generator = torch.Generator().manual_seed(0)
+    return Agent(settings, actor_critic, generator, objective=objective or Objective())
 
 
 def test_an_update_and_its_figures_know_no_missing_turns():
@@ -221,7 +232,9 @@ def test_an_update_and_its_figures_know_no_missing_turns():
         named = actor_critic.named_parameters()
         gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
         actor_critic.zero_grad()
-        results.append((batch_figures(rollouts) | agent.update(rollouts), gradients))
+        results.append(
+            (batch_figures(rollouts) | agent.update(rollouts, agent.plan(rollouts)), gradients)
+        )
     (ragged, gradients), (flat, expected) = results
     assert_close(gradients, expected, atol=1e-6, rtol=0)
     for name, value in flat.items():
@@ -239,21 +252,21 @@ def test_without_a_critic_there_is_nothing_of_one():
     assert sum(p.numel() for p in actor_critic.parameters()) == sum(
         p.numel() for p in lm.parameters()
     )
-    agent = make_agent(actor_critic, whiten=False)
+    agent = make_agent(actor_critic, whiten="off")
     assert len(agent.optimizer.param_groups) == 1
-    rollouts = RolloutStorage(1, 2, 10**6, group_size=2, critic=False)
+    rollouts = make_collection(1, 2, group_size=2, critic=False)
     for n in range(2):
-        rollouts.act(n, Response(FakePrompt([9, n]), [5, 6], [-1.0] * 2, "xx", ["x"] * 2, False))
-        rollouts.insert(n, FakeStep(reward=float(n), terminated=True))
-        rollouts.finish(n, FakePrompt([3]))
-    rollouts.join()
+        rollouts.keep_response(n, make_response([9, n], [5, 6]))
+        rollouts.insert(n, make_step(reward=float(n), terminated=True))
+        rollouts.finish(n, make_prompt([3]))
+    rollouts = rollouts.join()
     rollouts.score(actor_critic, Reference(lm), [list(rollouts.rows)])
     assert rollouts.values is None
     seen = {}
     rollouts.compute_returns(lambda **turns: (seen.update(turns), (turns["rewards"], None))[1])
     assert seen["values"] is None and seen["next_values"] is None
     before = torch.cat([p.detach().flatten().clone() for p in actor_critic.parameters()])
-    figures = agent.update(rollouts)
+    figures = agent.update(rollouts, agent.plan(rollouts))
     of_critics = "value_loss grad_norm_critic explained_variance value_mean return_mean".split()
     assert [figures[f"ppo/{name}"] for name in of_critics] == [None] * 5
     assert figures["ppo/grad_norm"] == figures["ppo/grad_norm_actor"] > 0
@@ -266,20 +279,21 @@ def test_the_kl_as_a_term_of_the_loss():
     actor_critic = ActorCritic(make_lm(std=0.1), 1)
     rollouts, _ = ragged_and_flat(actor_critic)
     gradients = []
-    for kl in (None, KLPenalty(0.3, "k3", None, in_loss=True), KLPenalty(0.3, "k3", None)):
-        agent = make_agent(actor_critic, kl=kl)
+    in_loss, in_reward = KLInLoss(0.3, "k3", None), KLPenalty(0.3, "k3", None)
+    for kl in (None, in_loss, in_reward):
+        agent = make_agent(actor_critic, Objective(*make_objective(None, kl)))
         agent._minibatch(rollouts, rollouts.advantages, rollouts.rows)
         gradients.append(actor_critic.lm.lm_head.weight.grad.clone())
         actor_critic.zero_grad()
-    ((batch, mask),) = rollouts.batches(rollouts.rows)
+    (batch,) = rollouts.micro_batches(rollouts.rows)
     logps = actor_critic(batch).logps
-    (0.3 * k3(logps, rollouts.take(rollouts.ref_logps, batch.rows, mask)).mean()).backward()
+    (0.3 * k3(logps, rollouts.take(rollouts.ref_logps, batch.rows)).mean()).backward()
     term = actor_critic.lm.lm_head.weight.grad
     assert term.abs().max() > 1e-3
     assert_close(gradients[1], gradients[0] + term, atol=1e-6, rtol=0)
     assert_close(gradients[2], gradients[0])  # the one in the reward is no term
     rewards = rollouts.rewards.clone()
-    rollouts.penalise_kl(KLPenalty(0.3, "k3", None, in_loss=True))
+    rollouts.penalise_kl(in_loss)
     assert torch.equal(rollouts.rewards, rewards)
 
 

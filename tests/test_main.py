@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FakePrompt, FakeStep
+from conftest import make_collection, make_prompt, make_step
 from real_runs import CLOCK, load_checkpoint
 from small_envs import Flaky
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -26,11 +26,11 @@ from envs.pool.resilient import ResilientPool
 from envs.pool.serial import EpisodeSeeds, training_seeds
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
-from ppo.evaluation import Panel
+from ppo.evaluation import EvaluationEpisodes
 from run.saved import checkpoints
 from run.stop import Stop
+from storage.collection import at_faults, at_time_limits
 from storage.episodes import Episodes
-from storage.rollout import RolloutStorage
 
 ROOT = Path(__file__).resolve().parents[1]
 # 4 environments of 2 turns per update; an episode of the toy has 4 turns
@@ -245,7 +245,13 @@ def test_the_model_loads_with_plain_transformers(run, model_dir):
 
 def test_equal_seeds_give_equal_runs_and_others_do_not(run, model_dir, tmp_path, monkeypatch):
     evaluated = []
-    monkeypatch.setattr(Panel, "act", lambda panel, n, response: evaluated.append(response.text))
+    keep = EvaluationEpisodes.keep_response
+
+    def keep_response(episodes, n, response):
+        evaluated.append(response.text)
+        keep(episodes, n, response)
+
+    monkeypatch.setattr(EvaluationEpisodes, "keep_response", keep_response)
     same = train(tmp_path / "same", model_dir)
     panels = [evaluated[:16]]  # 4 episodes of 4 turns before training
     for file in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl"):
@@ -361,7 +367,7 @@ class Continuous:
 
 
 def render(messages, before=()):
-    return FakePrompt([ord(c) for c in json.dumps(messages)])
+    return make_prompt([ord(c) for c in json.dumps(messages)])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -371,26 +377,26 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    rollouts = RolloutStorage(E, N, 10**6)
+    rollouts = make_collection(E, N)
     pending = [render(memory.messages()).ids for memory in memories]
     for batch in range(4):
         engine = Continuous(seed + batch)
-        main.collect(envs, memories, engine, render, rollouts, 0, Stop())
+        filled = main.collect(envs, memories, engine, render, rollouts, 0, Stop())
         assert rollouts.full and engine.idle and not envs.asked
-        assert rollouts.turns == [E] * N
-        assert not rollouts.limit_prompts  # its episodes end, but by no time limit
+        assert rollouts.counts == [E] * N
+        assert not filled.final_prompts  # its episodes end, but by no time limit
         assert sorted(slot for slot, _ in engine.submitted) == sorted([*range(N)] * E)
         for n in range(N):
-            prompts = [list(rollouts.responses[t][n].prompt.ids) for t in range(E)]
+            prompts = [list(filled.responses[t][n].prompt.ids) for t in range(E)]
             # the batch begins with the prompt that the one before ended with, unanswered
             assert prompts[0] == pending[n]
             assert prompts == [ids for slot, ids in engine.submitted if slot == n]
             assert all(a != b for a, b in itertools.pairwise([*prompts, pending_of(rollouts, n)]))
             for t in range(E):
-                said = rollouts.responses[t][n].text.removeprefix("ACTION: ")
-                assert rollouts.steps[t][n].action == said
+                said = filled.responses[t][n].text.removeprefix("ACTION: ")
+                assert filled.steps[t][n].action == said
             pending[n] = pending_of(rollouts, n)
-        rollouts.after_update()
+        rollouts.after_update(filled)
     # 4 batches of 3 turns are 3 episodes of 4 turns in each environment
     assert [episode.length for episode in rollouts.episodes.finished] == [4] * 3 * N
 
@@ -398,12 +404,12 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
 def test_an_episode_that_cannot_be_played_again_is_left():
     """A program whose first request is untrained: the next episode's first turn has number 2."""
     kept = Episodes(1)
-    kept.insert(0, FakeStep(reward=0.5, episode=3))
+    kept.insert(0, make_step(reward=0.5, episode=3))
     resumed = Episodes(1)
     resumed.load_state_dict(kept.state_dict())
-    resumed.insert(0, FakeStep(reward=1.0, terminated=True, success=True, episode=4, number=2))
+    resumed.insert(0, make_step(reward=1.0, terminated=True, success=True, episode=4, number=2))
     assert [(e.ret, e.length) for e in resumed.finished] == [(1.0, 1)]
-    kept.insert(0, FakeStep(reward=1.0, terminated=True, episode=3, number=2))
+    kept.insert(0, make_step(reward=1.0, terminated=True, episode=3, number=2))
     assert [(e.ret, e.length) for e in kept.finished] == [(1.5, 2)]
 
 
@@ -415,19 +421,21 @@ def test_collect_fills_a_batch_with_environments_that_fail(proper):
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
     kept = Episodes(N, window=None)
-    rollouts = RolloutStorage(E, N, 10**6, proper_limits=proper, episodes=kept)
+    rule = at_time_limits if proper else at_faults
+    rollouts = make_collection(E, N, needs_bootstrap=rule, episodes=kept)
     faults = 0
     for batch in range(4):
-        main.collect(envs, memories, Continuous(batch), render, rollouts, 0, Stop())
-        assert rollouts.full and rollouts.turns == [E] * N
+        engine = Continuous(batch)
+        filled = main.collect(envs, memories, engine, render, rollouts, 0, Stop())
+        assert rollouts.full and rollouts.counts == [E] * N
         for t, n in itertools.product(range(E), range(N)):
-            step = rollouts.steps[t][n]
+            step = filled.steps[t][n]
             faults += bool(step.fault)
             assert not step.fault or (step.truncated and step.reward == 0)
             # V is asked for what follows a fault, and what follows a time limit only if it counts
             wanted = step.truncated if proper else bool(step.fault)
-            assert ((t, n) in rollouts.limit_prompts) == wanted
-        rollouts.after_update()
+            assert ((t, n) in filled.final_prompts) == wanted
+        rollouts.after_update(filled)
     assert faults == len(envs.faults) > 0
     assert {episode.length for episode in rollouts.episodes.finished} == {2, 3}
 
@@ -440,15 +448,15 @@ def test_collect_keeps_the_prompt_of_a_time_limit():
     envs = ResilientPool(partial(make_env, "toy", max_episode_steps=2), [[0, 2, 4]])
     memory = WindowMemory(1)
     memory.reset(envs.reset()[0])
-    rollouts = RolloutStorage(3, 1, 10**6, proper_limits=True)
-    main.collect(envs, [memory], Continuous(0), render, rollouts, 0, Stop())
+    rollouts = make_collection(3, 1, needs_bootstrap=at_time_limits)
+    rollouts = main.collect(envs, [memory], Continuous(0), render, rollouts, 0, Stop())
     assert [turn[0].truncated for turn in rollouts.steps] == [False, True, False]
     # what the agent would have seen in turn 2: history and the final observation of the episode
-    asked = json.loads("".join(map(chr, rollouts.limit_prompts[1, 0].ids)))
+    asked = json.loads("".join(map(chr, rollouts.final_prompts[1, 0].ids)))
     final = rollouts.steps[1][0].observation.text
     assert asked[1]["content"].startswith("Observation:\n") and final in asked[-1]["content"]
     # what it sees instead is the first observation of the next episode, without a history
-    assert rollouts.limit_prompts.keys() == {(1, 0)}
+    assert rollouts.final_prompts.keys() == {(1, 0)}
     asked = json.loads("".join(map(chr, rollouts.responses[2][0].prompt.ids)))
     assert [message["role"] for message in asked] == ["system", "user"]
     assert rollouts.steps[1][0].first.text in asked[1]["content"]

@@ -87,8 +87,7 @@ def estimate(name: str, value: float = 0.0):
     estimator = make_estimator(SimpleNamespace(advantages=name, **settings))
     mask, ends = torch.ones(2, 3, 4, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
     zeros, values = torch.zeros(2, 3, 4), torch.full((2, 3, 4), value)
-    alike = torch.zeros(2, 3, dtype=torch.long)
-    return estimator(rewards=zeros, values=values, response_mask=mask, groups=alike, anchors=alike,
+    return estimator(rewards=zeros, values=values, response_mask=mask, steps=[],
                      next_values=torch.zeros(2, 3), episode_ends=ends)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Advantages of sampled tokens: which estimators there are, and where others are added.
+"""Advantages of sampled tokens: what an estimator gets, which ones there are, and how to add one.
 
 An estimator is a pure function of one `Batch`. `--advantages` takes a key of ESTIMATORS or
 `module:function`. With a critic it returns the advantages and the returns of every response token,
@@ -6,36 +6,109 @@ and with --no-critic the advantages alone, each (E, N, T).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from common.plugins import UserError, check_call, defined_at, find
-from ppo.advantages.batch import Batch
+from ppo.advantages.gae import dual_discount_gae as dual_discount_gae  # other tools import it here
 
 ESTIMATORS = {  # --advantages
     "dual-gae": "ppo.advantages.gae:dual_gae",
-    "token-gae": "ppo.advantages.gae:token_gae",
-    "turn-gae": "ppo.advantages.gae:turn_gae",
+    "token-gae": "ppo.advantages.gae_variants:token_gae",
+    "turn-gae": "ppo.advantages.gae_variants:turn_gae",
     "rloo": "ppo.advantages.groups:rloo",
     "grpo": "ppo.advantages.groups:grpo",
     "gigpo": "ppo.advantages.groups:gigpo",
 }
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Turns of each of N environments, at most E of them, at most T tokens a turn.
+
+    With fixed-turn batches every environment has E turns. With whole episodes E is the most turns
+    that one environment has; the others lack their last ones.
+
+    rewards: (E, N, T); the environment's reward is on the last token, and if the KL is part of the
+        reward, each token has its penalty
+    values: (E, N, T), where values[t, n, k] is V of the state before token k of turn t; None
+        without a critic
+    response_mask: (E, N, T), True where a token was sampled; a missing turn has none
+    next_values: (E, N), V of the state after turn t; 0 where the episode terminated; None without a
+        critic
+    episode_ends: (E, N), True where turn t was the last of its episode, or is missing
+    steps: E lists of N: what the environment returned for each turn, None where it is missing
+    gamma_step, lam_step: discount and GAE lambda from turn to turn
+    gamma_token, lam_token: discount and GAE lambda from token to token inside a turn
+    """
+
+    rewards: Tensor
+    values: Tensor | None
+    response_mask: Tensor
+    next_values: Tensor | None
+    episode_ends: Tensor
+    steps: list[list]
+    gamma_step: float
+    lam_step: float
+    gamma_token: float
+    lam_token: float
+
+    @property
+    def turn_mask(self) -> Tensor:
+        """(E, N), False where a turn is missing."""
+        return self.response_mask.any(-1)
+
+    @property
+    def turn_rewards(self) -> Tensor:
+        """(E, N), the sum of the rewards of a turn's tokens."""
+        return torch.where(self.response_mask, self.rewards, 0.0).sum(-1)
+
+    @cached_property
+    def groups(self) -> Tensor:
+        """(E, N), whole numbers: episodes with the same number began from one seed. An episode that
+        a fault of its environment cut short has a number of its own."""
+        from ppo.advantages.compared import groups_of  # only estimators that compare need it
+
+        return groups_of(self.steps).to(self.rewards.device)
+
+    @cached_property
+    def anchors(self) -> Tensor:
+        """(E, N), whole numbers: turns with the same number were shown the same observation."""
+        from ppo.advantages.compared import anchors_of
+
+        return anchors_of(self.steps).to(self.rewards.device)
+
+    def spread(self, numbers: Tensor) -> Tensor:
+        """Give every response token the number of its turn: (E, N) -> (E, N, T), 0 elsewhere."""
+        numbers = numbers.to(self.rewards.dtype).unsqueeze(-1)
+        return torch.where(self.response_mask, numbers, 0.0)
+
+
 def make_estimator(args) -> Callable:
     """Return `estimate(rewards=..., ...)`, which calls the estimator of --advantages on a `Batch`.
-    ValueError: there is no such estimator"""
+    UserError: there is no such estimator"""
     estimator = find("estimator", args.advantages, ESTIMATORS)
     check_call(estimator, "batch")
-    discounts = dict(gamma_step=args.gamma_step, lam_step=args.lam_step)
-    discounts |= dict(gamma_token=args.gamma_token, lam_token=args.lam_token)
     name = f"{defined_at(estimator)}estimator {args.advantages!r}"
-    return lambda **turns: checked(estimator, Batch(**turns, **discounts), name)
+
+    def estimate(**turns) -> tuple[Tensor, Tensor | None]:
+        batch = Batch(
+            **turns,
+            gamma_step=args.gamma_step,
+            lam_step=args.lam_step,
+            gamma_token=args.gamma_token,
+            lam_token=args.lam_token,
+        )
+        return checked(estimator, batch, name)
+
+    return estimate
 
 
 def checked(estimator: Callable, batch: Batch, name: str) -> tuple[Tensor, Tensor | None]:
-    """Return the advantages and the returns, which are None without a critic. ValueError: the
+    """Return the advantages and the returns, which are None without a critic. UserError: the
     estimator does not return finite tensors of (E, N, T), two of them or, without a critic, one."""
     result, critic = estimator(batch), batch.values is not None
     given = tuple(result) if isinstance(result, tuple | list) else (result,)

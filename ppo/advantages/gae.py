@@ -1,51 +1,28 @@
-"""Estimators with a critic: dual-discount GAE (Verlog, eq. 2), and two that it is compared with.
+"""Dual-discount GAE (Verlog, eq. 2): one discount from turn to turn, another inside a turn."""
 
-Each takes a `Batch` and returns the advantages and the returns of every response token, both
-(E, N, T), 0 elsewhere. Returns are what the critic learns.
-"""
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ppo.advantages.batch import Batch
+if TYPE_CHECKING:  # the package re-exports from this file
+    from ppo.advantages import Batch
 
 
-def dual_gae(batch: Batch) -> tuple[Tensor, Tensor]:
-    """The paper's estimator: one discount from turn to turn, another inside a turn."""
-    return _gae(batch, batch.gamma_step, batch.lam_step)
-
-
-def token_gae(batch: Batch) -> tuple[Tensor, Tensor]:
-    """GAE over an episode's response tokens as if they were one long response (Schulman et al.
-    2016): gamma_token and lam_token from turn to turn, too."""
-    return _gae(batch, batch.gamma_token, batch.lam_token)
-
-
-def turn_gae(batch: Batch) -> tuple[Tensor, Tensor]:
-    """GAE over turns, each of which is one action. The critic has one value a turn, V(s_t, 0), as
-    ArCHer's utterance-level critic (Zhou et al. 2024):
-
-        delta_t = r_t + gamma V(s_{t+1}, 0) - V(s_t, 0),   A_t = delta_t + gamma lam A_{t+1}
-
-    r_t sums the rewards of the turn's tokens, all of which get A_t. Their returns, A_t + V(s_t, 0),
-    speak of the first token; --first-token-weight inf lets the critic learn there alone.
-    """
-    mask = batch.response_mask.bool()
-    first = mask & (mask.cumsum(-1) == 1)
-    advantages, returns = dual_discount_gae(
-        batch.turn_rewards.unsqueeze(-1), torch.where(first, batch.values, 0.0).sum(-1, True),
-        mask.any(-1, True), batch.next_values, batch.episode_ends,
-        batch.gamma_step, batch.lam_step, gamma_token=1.0, lam_token=1.0,
-    )  # fmt: skip
-    return batch.spread(advantages[..., 0]), batch.spread(returns[..., 0])
-
-
-def _gae(batch: Batch, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """gamma, lam: the discounts from turn to turn"""
+def dual_gae(batch: "Batch") -> tuple[Tensor, Tensor]:
+    """The paper's estimator. Returns the advantages and the returns of every response token, both
+    (E, N, T), 0 elsewhere. Returns are what the critic learns."""
     return dual_discount_gae(
-        batch.rewards, batch.values, batch.response_mask, batch.next_values, batch.episode_ends,
-        gamma, lam, batch.gamma_token, batch.lam_token,
-    )  # fmt: skip
+        rewards=batch.rewards,
+        values=batch.values,
+        response_mask=batch.response_mask,
+        next_values=batch.next_values,
+        episode_ends=batch.episode_ends,
+        gamma_step=batch.gamma_step,
+        lam_step=batch.lam_step,
+        gamma_token=batch.gamma_token,
+        lam_token=batch.lam_token,
+    )
 
 
 def dual_discount_gae(

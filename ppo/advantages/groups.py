@@ -1,22 +1,22 @@
 """Estimators without a critic: an episode is compared with others that began from the same seed.
 
-R_e is the undiscounted sum of the rewards of episode e. Each returns the advantages alone, which
-are the same for all tokens of a turn. An episode without another one of its group has nothing to be
-compared with, and gets 0. All need whole episodes (--group-size): those that happen to end inside
-of a fixed-turn batch are the short ones.
+R_e is the undiscounted sum of the rewards of episode e. Each function returns the advantages alone,
+which are the same for all tokens of a turn. An episode that is alone in its group has nothing to be
+compared with and gets 0. All need whole episodes (--group-size): the episodes that happen to end
+inside a batch of fixed length are the short ones.
 """
 
 import torch
 from torch import Tensor
 
-from ppo.advantages.batch import Batch
+from ppo.advantages import Batch
 
-EPS = 1e-4  # far above what rounding makes of equal returns, whose advantages are 0
+EPS = 1e-4  # far above the rounding error of equal returns, whose advantages are 0
 OMEGA = 1.0  # weight of GiGPO's comparison of turns
 
 
 def rloo(batch: Batch) -> Tensor:
-    """REINFORCE leave-one-out (Ahmadian et al. 2024): R_e less the mean of the G - 1 others,
+    """REINFORCE leave-one-out (Ahmadian et al. 2024): R_e minus the mean of the G - 1 others,
 
     A_e = G / (G - 1) (R_e - mean of the group's R)
     """
@@ -58,8 +58,8 @@ def gigpo(batch: Batch) -> Tensor:
 
 
 class Episodes:
-    """The K episodes of a batch. Numbers are in fp64: returns that are equal but for rounding must
-    not differ by as much as EPS.
+    """The K episodes of a batch, in fp64, so that rounding makes equal returns differ by much less
+    than EPS.
 
     at: (E, N), the episode of each turn; returns: (K,); group: (K,), from 0; count: (K,), episodes
     of the group

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FakePrompt
+from conftest import make_prompt
 
 import main
 from arguments import get_args
@@ -60,7 +60,7 @@ def test_the_plain_engine_samples_what_the_other_one_does(lm, tokenizer):
         engine = kind(tokenizer, {0}, 6, 1.0, max_num_seqs=3)
         engine.push_weights(ActorCritic(lm, 0))
         for slot, ids in enumerate([[5, 6, 7], [8, 9, 10, 11], [15]]):
-            engine.submit(slot, FakePrompt(ids), seed=(1, slot))
+            engine.submit(slot, make_prompt(ids), seed=(1, slot))
         answers = {}
         while not engine.idle:
             answers |= dict(engine.step())
@@ -94,12 +94,12 @@ def test_the_page_shows_the_files():
 
 def test_reinforce_by_hand():
     from examples.reinforce import reinforce
-    from ppo.advantages.batch import Batch
+    from ppo.advantages import Batch
 
     # one environment, two turns of one token that end the episode with 1; gamma_step = .5
     # G = .5, 1, whose mean is .75: advantages -.25 and .25
     mask = torch.ones(2, 1, 1, dtype=torch.bool)
     rewards = torch.tensor([0.0, 1.0]).view(2, 1, 1)
-    ends, same = torch.tensor([[False], [True]]), torch.zeros(2, 1, dtype=torch.long)
-    batch = Batch(rewards, None, mask, None, ends, same, same, 0.5, 1.0, 1.0, 1.0)
+    ends = torch.tensor([[False], [True]])
+    batch = Batch(rewards, None, mask, None, ends, [], 0.5, 1.0, 1.0, 1.0)
     assert reinforce(batch).flatten().tolist() == pytest.approx([-0.25, 0.25])

@@ -5,29 +5,36 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import FakePrompt, FakeStep, fill_storage, make_lm
+from conftest import (
+    fill_batch,
+    make_collection,
+    make_lm,
+    make_prompt,
+    make_response,
+    make_settings,
+    make_step,
+)  # fmt: skip
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 from ppo.advantages import make_estimator, whiten
 from ppo.agent import Agent
-from ppo.engines.contract import Response
 from ppo.kl import KLPenalty
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.optimizer import norm_of_gradients
-from storage.rollout import RolloutStorage
+from storage.batch import Batch
+from storage.minibatch import OnePerTurn
 
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
 ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
-DEFAULTS = dict(
-    lr=1e-3, critic_lr=1e-3, clip=0.2, value_clip=float("inf"), first_token_weight=3.0,
-    entropy_coef=0.0, max_grad_norm=1.0, ppo_epoch=1, minibatch=12,
-)  # fmt: skip
 
 
-def make_agent(actor_critic, seed=0, **options) -> Agent:
-    generator = torch.Generator().manual_seed(seed)
-    return Agent(actor_critic, **(DEFAULTS | options), generator=generator)
+def make_agent(actor_critic, seed=0, **settings) -> Agent:
+    return Agent(make_settings(**settings), actor_critic, torch.Generator().manual_seed(seed))
+
+
+def update(agent, rollouts) -> dict[str, float]:
+    return agent.update(rollouts, agent.plan(rollouts))
 
 
 def make_actor_critic(lm=None, k=1, **options) -> ActorCritic:
@@ -38,9 +45,10 @@ def make_actor_critic(lm=None, k=1, **options) -> ActorCritic:
     return actor_critic
 
 
-def score(rollouts, actor_critic, minibatch=12) -> RolloutStorage:
-    first_epoch = make_agent(actor_critic, seed=1, minibatch=minibatch).shuffled(rollouts.chains())
-    rollouts.score(actor_critic, Reference(actor_critic.lm), first_epoch)
+def score(rollouts, actor_critic, minibatch=12) -> Batch:
+    """Score along the first epoch of `make_agent(..., minibatch=minibatch)`."""
+    plan = make_agent(actor_critic, minibatch=minibatch).plan(rollouts)
+    rollouts.score(actor_critic, Reference(actor_critic.lm), plan[0])
     rollouts.penalise_kl(KLPenalty(0.001, "k1", None))
     rollouts.compute_returns(ESTIMATOR)
     return rollouts
@@ -54,17 +62,19 @@ def gradient_of(agent, rollouts, rows) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in named if p.grad is not None}
 
 
-def two_turns(actor_critic, *responses) -> RolloutStorage:
+def two_turns(actor_critic, *responses) -> Batch:
     """One turn in each of two environments, scored; advantages and returns are set by the test."""
     responses = responses or ([5], [6, 7, 8])
-    rollouts = RolloutStorage(1, 2, 10**6)
+    rollouts = make_collection(1, 2)
     for n, ids in enumerate(responses):
-        prompt, pieces = FakePrompt([9, 10, 11 + n]), ["x"] * len(ids)
-        rollouts.act(n, Response(prompt, ids, [-1.0] * len(ids), "".join(pieces), pieces, False))
-        rollouts.insert(n, FakeStep(reward=float(n)))
-        rollouts.finish(n, FakePrompt([3]))
-    rollouts.join()
-    return score(rollouts, actor_critic)
+        rollouts.keep_response(n, make_response([9, 10, 11 + n], ids))
+        rollouts.insert(n, make_step(reward=float(n)))
+        rollouts.finish(n, make_prompt([3]))
+    return score(rollouts.join(), actor_critic)
+
+
+def set_budget(rollouts, token_budget: int) -> None:
+    rollouts.scoring = replace(rollouts.scoring, token_budget=token_budget)
 
 
 def snapshot(actor_critic) -> dict[str, torch.Tensor]:
@@ -92,10 +102,10 @@ def test_policy_loss_of_the_first_minibatch_is_minus_the_mean_advantage():
 @pytest.mark.parametrize("budgets", [(10**6, 20), (20, 10**6), (1, 45)])
 def test_ratio_is_1_whatever_the_micro_batches_of_score_and_update(budgets):
     actor_critic = make_actor_critic(make_lm())
-    rollouts = fill_storage(token_budget=budgets[0])
+    rollouts = fill_batch(token_budget=budgets[0])
     score(rollouts, actor_critic)
-    rollouts.token_budget = budgets[1]
-    metrics = make_agent(actor_critic, minibatch=4, lr=0.0, critic_lr=0.0).update(rollouts)
+    set_budget(rollouts, budgets[1])
+    metrics = update(make_agent(actor_critic, minibatch=4, lr=0.0, critic_lr=0.0), rollouts)
     # nothing moves: no minibatch is clipped, and -mean(A) of whitened advantages is 0
     assert metrics["ppo/ratio_first_minibatch"] == pytest.approx(1.0, abs=1e-4)
     assert metrics["ppo/clipfrac"] == 0.0
@@ -105,16 +115,16 @@ def test_ratio_is_1_whatever_the_micro_batches_of_score_and_update(budgets):
 
 def test_the_ratio_is_that_of_the_first_minibatch_only():
     actor_critic = make_actor_critic()
-    rollouts = score(fill_storage(), actor_critic, minibatch=4)
-    metrics = make_agent(actor_critic, minibatch=4, ppo_epoch=3, lr=0.02).update(rollouts)
+    rollouts = score(fill_batch(), actor_critic, minibatch=4)
+    metrics = update(make_agent(actor_critic, minibatch=4, ppo_epoch=3, lr=0.02), rollouts)
     assert metrics["ppo/ratio_first_minibatch"] == pytest.approx(1.0, abs=1e-4)
     assert metrics["ppo/approx_kl"] > 0.001 and metrics["ppo/clipfrac"] > 0.01
 
 
 def test_in_bf16_the_ratios_of_the_first_epoch_are_exactly_1():
     actor_critic = make_actor_critic(make_lm(std=0.3), dtype=torch.bfloat16)
-    rollouts = score(fill_storage(E=6, N=8, token_budget=80), actor_critic, minibatch=12)
-    metrics = make_agent(actor_critic, minibatch=12, lr=0.0, critic_lr=0.0).update(rollouts)
+    rollouts = score(fill_batch(E=6, N=8, token_budget=80), actor_critic, minibatch=12)
+    metrics = update(make_agent(actor_critic, minibatch=12, lr=0.0, critic_lr=0.0), rollouts)
     assert metrics["ppo/ratio_first_minibatch"] == 1.0 and metrics["ppo/approx_kl"] == 0.0
 
 
@@ -124,14 +134,14 @@ def test_the_ratio_farthest_from_1_is_reported():
     # old log-probs moved by log 1.25 down and log 2 up: the ratios are 1.25 and .5, |.5 - 1| wins
     rollouts.logps[0, 0, 0] -= torch.tensor(1.25).log()
     rollouts.logps[0, 1, 2] += torch.tensor(2.0).log()
-    metrics = make_agent(actor_critic, minibatch=2).update(rollouts)
+    metrics = update(make_agent(actor_critic, minibatch=2), rollouts)
     assert metrics["ppo/ratio_first_minibatch"] == pytest.approx(0.5, abs=1e-5)
 
 
 def test_an_update_makes_good_tokens_likelier_and_values_closer():
     actor_critic = make_actor_critic()
-    rollouts = score(fill_storage(), actor_critic)
-    make_agent(actor_critic, minibatch=12, lr=1e-3, critic_lr=1e-3).update(rollouts)
+    rollouts = score(fill_batch(), actor_critic)
+    update(make_agent(actor_critic, minibatch=12, lr=1e-3, critic_lr=1e-3), rollouts)
     mask, returns = rollouts.response_mask, rollouts.returns.clone()
     old_logps, old_values = rollouts.logps.clone(), rollouts.values.clone()
     white = whiten(rollouts.advantages, mask)
@@ -155,13 +165,13 @@ def equal(one: dict, other: dict, atol=1e-6) -> None:
 def test_gradients_do_not_depend_on_micro_batches(k, value_grad_trunk):
     actor_critic = make_actor_critic(k=k, value_grad_trunk=value_grad_trunk)
     agent = make_agent(actor_critic, entropy_coef=0.01)
-    rollouts = score(fill_storage(), actor_critic)
+    rollouts = score(fill_batch(), actor_critic)
     rows = list(range(12))
     gradients, cuts = [], []
     # 12 turns of 6 to 16 tokens: budgets that give 1, 2, 4 and 12 micro-batches
     for token_budget in (10**6, 110, 48, 1):
-        rollouts.token_budget = token_budget
-        cuts.append(len(list(rollouts.batches(rows))))
+        set_budget(rollouts, token_budget)
+        cuts.append(len(list(rollouts.micro_batches(rows))))
         gradients.append(gradient_of(agent, rollouts, rows))
     assert cuts == [1, 2, 4, 12]
     assert max(g.abs().max() for g in gradients[0].values()) > 0.01  # not equal by being 0
@@ -172,7 +182,7 @@ def test_gradients_do_not_depend_on_micro_batches(k, value_grad_trunk):
 def test_gradients_do_not_depend_on_padding():
     actor_critic = make_actor_critic()
     agent = make_agent(actor_critic, entropy_coef=0.01)
-    rollouts = score(fill_storage(), actor_critic)
+    rollouts = score(fill_batch(), actor_critic)
     plain, forward = gradient_of(agent, rollouts, [0, 5, 7]), actor_critic.forward
 
     def wider(batch, **options):
@@ -224,7 +234,7 @@ def test_one_denominator_for_turns_of_very_different_lengths(token_budget):
     actor_critic = make_actor_critic()
     agent = make_agent(actor_critic, minibatch=2, lr=0.0, critic_lr=0.0)
     rollouts = two_turns(actor_critic, [5], list(range(20, 59)))
-    rollouts.token_budget = token_budget
+    set_budget(rollouts, token_budget)
     rollouts.advantages = torch.zeros(1, 2, 39)
     rollouts.advantages[0, 0, 0] = 40.0
     # mean 1, variance (39^2 + 39) / 40 = 39: whitened 39 / 39^.5 and -1 / 39^.5
@@ -255,12 +265,12 @@ def test_the_first_token_weighs_3_and_the_weights_are_divided_by_their_sum():
     rollouts = two_turns(actor_critic)
     rollouts.returns = torch.tensor([[[2.0, 0, 0], [1, 1, 1]]])
     agent = make_agent(actor_critic, minibatch=2, lr=0.0, critic_lr=0.0)
-    assert agent.update(rollouts)["ppo/value_loss"] == pytest.approx(8.5 / 8)
+    assert update(agent, rollouts)["ppo/value_loss"] == pytest.approx(8.5 / 8)
     assert agent.fit_critic(rollouts, [0, 1]) == pytest.approx(8.5 / 8)
     assert agent.fit_critic(rollouts, [0]) == pytest.approx(2.0)
     assert agent.fit_critic(rollouts, [1]) == pytest.approx(0.5)
     # in minibatches of one turn the warm-up's figure is still the mean over all weights
-    agent.minibatch = 1
+    agent.settings.minibatch = 1
     assert agent.fit_critic(rollouts, [0, 1]) == pytest.approx(8.5 / 8)
 
 
@@ -270,7 +280,7 @@ def test_the_value_gradient_by_hand(token_budget):
     # -(3 * 2 + 3 * 1 + 1 + 1) / 8 = -11 / 8
     actor_critic = ActorCritic(make_lm(), 1)
     rollouts = two_turns(actor_critic)
-    rollouts.token_budget = token_budget
+    set_budget(rollouts, token_budget)
     rollouts.returns = torch.tensor([[[2.0, 0, 0], [1, 1, 1]]])
     gradient = gradient_of(make_agent(actor_critic), rollouts, [0, 1])
     assert gradient["head.bias"].item() == pytest.approx(-11 / 8)
@@ -284,15 +294,15 @@ def test_value_clipping_is_off_and_on():
         rollouts = two_turns(actor_critic, [5], [6])
         rollouts.values, rollouts.returns = torch.full((1, 2, 1), 0.1), -torch.ones(1, 2, 1)
         agent = make_agent(actor_critic, minibatch=2, lr=0.0, critic_lr=0.0, value_clip=value_clip)
-        assert agent.update(rollouts)["ppo/value_loss"] == pytest.approx(expected)
+        assert update(agent, rollouts)["ppo/value_loss"] == pytest.approx(expected)
 
 
 def test_the_entropy_bonus_raises_entropy():
     actor_critic = make_actor_critic()
-    rollouts = score(fill_storage(), actor_critic)
+    rollouts = score(fill_batch(), actor_critic)
     rollouts.advantages.zero_()
-    before = make_agent(actor_critic, entropy_coef=1.0, lr=0.01).update(rollouts)["ppo/entropy"]
-    after = make_agent(actor_critic, lr=0.0).update(rollouts)["ppo/entropy"]
+    before = update(make_agent(actor_critic, entropy_coef=1.0, lr=0.01), rollouts)["ppo/entropy"]
+    after = update(make_agent(actor_critic, lr=0.0), rollouts)["ppo/entropy"]
     assert after > before
 
 
@@ -315,18 +325,18 @@ def test_a_non_finite_gradient_is_skipped_and_counted(capsys):
     actor_critic = make_actor_critic()
     agent = make_agent(actor_critic)
     before = snapshot(actor_critic)
-    rollouts = score(fill_storage(), actor_critic)
+    rollouts = score(fill_batch(), actor_critic)
     rollouts.returns[0, 0, 0] = float("nan")
-    metrics = agent.update(rollouts)
+    metrics = update(agent, rollouts)
     assert metrics["ppo/skipped_steps"] == 1
     assert "skipped" in capsys.readouterr().out
     after = snapshot(actor_critic)
     assert all(torch.equal(before[name], after[name]) for name in before)
     # nothing of it stays: the next update is that of a new agent
-    metrics = agent.update(score(fill_storage(), actor_critic))
+    metrics = update(agent, score(fill_batch(), actor_critic))
     assert metrics["ppo/skipped_steps"] == 1 and metrics["ppo/grad_norm"] > 0
     other = make_actor_critic()
-    make_agent(other).update(score(fill_storage(), other))
+    update(make_agent(other), score(fill_batch(), other))
     for (name, p), q in zip(actor_critic.named_parameters(), other.parameters(), strict=True):
         assert_close(p, q, atol=1e-6, rtol=0, msg=name)
 
@@ -361,10 +371,10 @@ def test_actor_and_critic_are_clipped_by_their_common_norm():
 def test_every_epoch_sees_every_turn_once_in_mixed_order(monkeypatch):
     actor_critic = make_actor_critic()
     agent = make_agent(actor_critic, minibatch=4, ppo_epoch=2, lr=0.0, critic_lr=0.0)
-    rollouts = score(fill_storage(), actor_critic, minibatch=4)  # E = 3 turns of N = 4
+    rollouts = score(fill_batch(), actor_critic, minibatch=4)  # E = 3 turns of N = 4
     seen, minibatch = [], agent._minibatch
     monkeypatch.setattr(agent, "_minibatch", lambda *a: seen.append(a[2]) or minibatch(*a))
-    agent.update(rollouts)
+    update(agent, rollouts)
     assert [len(rows) for rows in seen] == [4] * 6
     first, second = seen[:3], seen[3:]
     for epoch in (first, second):
@@ -378,7 +388,8 @@ def test_the_shuffle_follows_its_generator():
     orders = []
     for seed in (0, 0, 1):
         agent = make_agent(make_actor_critic(), seed=seed, minibatch=4)
-        orders.append(agent.shuffled([[row] for row in range(12)]))
+        batch = SimpleNamespace(layout=OnePerTurn())
+        orders.append(agent.minibatches(batch, range(12)))
     assert orders[0] == orders[1] != orders[2]
 
 
@@ -414,7 +425,7 @@ def test_figures_of_values_are_those_of_first_tokens():
     rollouts = two_turns(actor_critic)
     rollouts.values = torch.tensor([[[1.0, 0, 0], [3, 9, 9]]])
     rollouts.returns = torch.tensor([[[2.0, 0, 0], [6, 0, 0]]])
-    metrics = make_agent(actor_critic, minibatch=2).update(rollouts)
+    metrics = update(make_agent(actor_critic, minibatch=2), rollouts)
     assert metrics["ppo/value_mean"] == 2.0 and metrics["ppo/return_mean"] == 4.0
     # residuals 1 and 3: variance 1; returns 2 and 6: variance 4; 1 - 1 / 4
     assert metrics["ppo/explained_variance"] == pytest.approx(0.75)

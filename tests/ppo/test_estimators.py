@@ -13,13 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from ppo.advantages.batch import Batch
-from ppo.advantages.gae import dual_gae, token_gae, turn_gae
+from ppo.advantages import Batch
+from ppo.advantages.compared import anchors_of, groups_of
+from ppo.advantages.gae import dual_gae
+from ppo.advantages.gae_variants import token_gae, turn_gae
 from ppo.advantages.groups import EPS, gigpo, grpo, rloo
-from storage.groups import anchors_of, groups_of
 
 PAPER = dict(gamma_step=0.99, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
 GROUPED = (rloo, grpo, gigpo)
+
+
+class Turn:
+    """The fields of a Step that say which turns may be compared."""
+
+    def __init__(self, seed, episode=0, saw="", fault=""):
+        self.seed, self.episode, self.saw, self.fault = seed, episode, saw, fault
 
 
 def batch_of(envs, seeds, values=0.0, saw=None, gap=False, dtype=torch.float64, **discounts):
@@ -30,18 +38,18 @@ def batch_of(envs, seeds, values=0.0, saw=None, gap=False, dtype=torch.float64, 
     T = max(len(turn) for column in columns for turn in column) + gap
     rewards, mask = torch.full((E, N, T), 9.0, dtype=dtype), torch.zeros(E, N, T).bool()
     ends = torch.ones(E, N).bool()
-    groups, anchors = torch.zeros(E, N).long(), torch.zeros(E, N).long()
+    steps = [[None] * N for _ in range(E)]
     for n, env in enumerate(envs):
         t = 0
         for episode, seed in zip(env, seeds[n], strict=True):
             for k, turn in enumerate(episode):
                 at = [i + (gap and i > 0) for i in range(len(turn))]
                 rewards[t, n, at], mask[t, n, at] = torch.tensor(turn, dtype=dtype), True
-                ends[t, n], groups[t, n] = k == len(episode) - 1, seed
-                anchors[t, n] = saw[n][t] if saw else t
+                ends[t, n] = k == len(episode) - 1
+                steps[t][n] = Turn(seed, saw=str(saw[n][t] if saw else t))
                 t += 1
     values = torch.full((E, N, T), values, dtype=dtype)
-    return Batch(rewards, values, mask, torch.zeros(E, N), ends, groups, anchors,
+    return Batch(rewards, values, mask, torch.zeros(E, N), ends, steps,
                  **(PAPER | discounts))  # fmt: skip
 
 
@@ -202,8 +210,9 @@ def test_properties_of_groups(envs, shift, scale):
     assert_close(grpo(shifted), grpo(batch), atol=1e-5, rtol=1e-5)
     # environments are in no order
     order = torch.randperm(len(envs), generator=torch.Generator().manual_seed(shift))
-    names = "rewards values response_mask next_values episode_ends groups anchors".split()
-    mixed = replace(batch, **{name: getattr(batch, name)[:, order] for name in names})
+    names = ("rewards", "values", "response_mask", "next_values", "episode_ends")
+    steps = [[row[n] for n in order.tolist()] for row in batch.steps]
+    mixed = replace(batch, steps=steps, **{name: getattr(batch, name)[:, order] for name in names})
     for estimator in GROUPED:
         assert_close(estimator(mixed), estimator(batch)[:, order])
 
@@ -256,13 +265,6 @@ def test_missing_turns_and_masked_tokens_stay_0(envs, gap):
 
 
 # ---- what is compared ---------------------------------------------------------------------------
-
-
-class Turn:
-    """What a Step says of its place."""
-
-    def __init__(self, seed, episode=0, saw="", fault=""):
-        self.seed, self.episode, self.saw, self.fault = seed, episode, saw, fault
 
 
 def test_groups_are_seeds_and_faults_are_alone():

@@ -1,10 +1,10 @@
-"""The evaluation panel: its intervals by hand, its bookkeeping, its seeds."""
+"""The evaluation episodes: their intervals by hand, their bookkeeping, their seeds."""
 
 from array import array
 from functools import partial
 
 import pytest
-from conftest import FakePrompt, FakeStep
+from conftest import make_prompt, make_response, make_step
 from small_envs import Dice, Picky
 
 from envs import make_env
@@ -12,10 +12,10 @@ from envs.games.toy import Toy
 from envs.pool import faults
 from envs.pool.resilient import ResilientPool
 from envs.pool.serial import evaluation_seeds, training_seeds
+from envs.text_env import Observation
 from main import collect
 from memory.window import WindowMemory
-from ppo.engines.contract import Response
-from ppo.evaluation import Panel, wilson_interval
+from ppo.evaluation import EvaluationEpisodes, wilson_interval
 from run.stop import Stop
 
 
@@ -37,32 +37,35 @@ def test_wilson_interval(wins, count, low, high):
     assert wilson_interval(wins, count) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_a_panel_is_full_when_no_environment_has_another_episode():
-    panel = Panel(n_env=2)
-    panel.insert(1, FakeStep())  # a turn that ends nothing
-    panel.insert(1, FakeStep(terminated=True))
-    assert panel.wants(1)
-    panel.insert(1, FakeStep(terminated=True, first=None))
-    assert not panel.wants(1) and panel.wants(0)
-    panel.finish(1, None)
-    assert not panel.full
-    for first in ("of the next episode", "again", None):
-        panel.insert(0, FakeStep(truncated=True, first=first))
-    assert not panel.wants(0)
-    panel.finish(0, None)
-    assert panel.full
-    assert len(panel.record.finished) == 5
+OTHER = Observation("of the next episode", "", "", "")
 
 
-def test_a_panel_keeps_numbers_in_arrays():
-    panel = Panel(n_env=1, transcript=object())
-    panel.act(0, Response(FakePrompt([1, 2]), [3, 4], [-0.5, -0.25], "ab", ["a", "b"], False))
-    panel.insert(0, FakeStep())
-    [(_, response, _)] = panel.turns
+def test_an_evaluation_is_full_when_no_environment_has_another_episode():
+    evaluation = EvaluationEpisodes(n_env=2)
+    evaluation.insert(1, make_step())  # a turn that ends nothing
+    evaluation.insert(1, make_step(terminated=True))
+    assert evaluation.wants(1)
+    evaluation.insert(1, make_step(terminated=True, first=None))
+    assert not evaluation.wants(1) and evaluation.wants(0)
+    evaluation.finish(1, make_prompt([1]))
+    assert not evaluation.full
+    for first in (OTHER, OTHER, None):
+        evaluation.insert(0, make_step(truncated=True, first=first))
+    assert not evaluation.wants(0)
+    evaluation.finish(0, make_prompt([1]))
+    assert evaluation.full
+    assert len(evaluation.episodes.finished) == 5
+
+
+def test_an_evaluation_keeps_numbers_in_arrays():
+    evaluation = EvaluationEpisodes(n_env=1, transcript=object())
+    evaluation.keep_response(0, make_response([1, 2], [3, 4], [-0.5, -0.25], ["a", "b"]))
+    evaluation.insert(0, make_step())
+    [(_, response, _)] = evaluation.played
     assert [type(numbers) for numbers in (response.ids, response.logps, response.prompt.ids)] == [
         array
     ] * 3
-    assert list(response.ids) == [3, 4] and panel.before(0) == [1, 2, 3, 4]
+    assert list(response.ids) == [3, 4] and evaluation.previous_ids(0) == [1, 2, 3, 4]
 
 
 def test_who_is_free_plays_the_next_episode():
@@ -80,14 +83,14 @@ def test_who_is_free_plays_the_next_episode():
 
 
 def test_the_summary_by_hand():
-    panel = Panel(n_env=1)
+    evaluation = EvaluationEpisodes(n_env=1)
     # returns 1, 0, 1, .8 (two turns, the first invalid); successes 1, 0, 1, 1
-    panel.insert(0, FakeStep(reward=1.0, terminated=True, success=True))
-    panel.insert(0, FakeStep(reward=0.0, truncated=True))
-    panel.insert(0, FakeStep(reward=1.0, terminated=True, success=True))
-    panel.insert(0, FakeStep(reward=-0.2, valid=False))
-    panel.insert(0, FakeStep(reward=1.0, terminated=True, success=True))
-    summary = panel.summary()
+    evaluation.insert(0, make_step(reward=1.0, terminated=True, success=True))
+    evaluation.insert(0, make_step(reward=0.0, truncated=True))
+    evaluation.insert(0, make_step(reward=1.0, terminated=True, success=True))
+    evaluation.insert(0, make_step(reward=-0.2, valid=False))
+    evaluation.insert(0, make_step(reward=1.0, terminated=True, success=True))
+    summary = evaluation.summary()
     assert summary["eval/episodes"] == 4
     assert summary["eval/success"] == 0.75
     assert summary["eval/return"] == pytest.approx(0.7)
@@ -124,44 +127,47 @@ class OneWord:
 
     def step(self):
         queue, self.queue = self.queue, []
-        return [(i, Response(p, [1], [-1.0], self.text, [self.text], False)) for i, p in queue]
+        return [(i, make_response(p.ids, [1], pieces=[self.text])) for i, p in queue]
 
 
-def play_panel(make, episodes: int, n_env: int) -> Panel:
+def play_evaluation(make, episodes: int, n_env: int) -> EvaluationEpisodes:
     envs = ResilientPool(make, evaluation_seeds(episodes, n_env, range(n_env)))
     memories = [WindowMemory(0) for _ in range(n_env)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    panel = Panel(n_env)
-    collect(envs, memories, OneWord(), lambda messages, before: FakePrompt([1]), panel, 0, Stop())
-    return panel
+    evaluation = EvaluationEpisodes(n_env)
+    render = lambda messages, before: make_prompt([1])
+    collect(envs, memories, OneWord(), render, evaluation, 0, Stop())
+    return evaluation
 
 
 @pytest.mark.parametrize("n_env", [1, 2, 3, 5])
-def test_each_episode_of_the_panel_is_played_once(n_env, monkeypatch):
+def test_each_evaluation_episode_is_played_once(n_env, monkeypatch):
     monkeypatch.setattr(SeedShown, "played", [])
-    panel = play_panel(SeedShown, 5, n_env)
+    evaluation = play_evaluation(SeedShown, 5, n_env)
     assert sorted(SeedShown.played) == [1, 3, 5, 7, 9]  # seed 2 k + 1 of episode k
-    assert panel.summary()["eval/episodes"] == 5
+    assert evaluation.summary()["eval/episodes"] == 5
 
 
 @pytest.mark.parametrize("bad", [5, 9])
-def test_an_episode_that_cannot_be_begun_is_missing_in_the_panel(bad, monkeypatch):
+def test_an_episode_that_cannot_be_begun_is_missing_in_the_evaluation(bad, monkeypatch):
     monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.0)  # it is tried again and again
-    panel = play_panel(partial(Picky, bad), 5, n_env=2)
-    assert panel.summary()["eval/episodes"] == 4
+    evaluation = play_evaluation(partial(Picky, bad), 5, n_env=2)
+    assert evaluation.summary()["eval/episodes"] == 4
 
 
-def test_the_panel_is_the_same_whoever_plays_it():
+def test_the_evaluation_is_the_same_whoever_plays_it():
     make = partial(make_env, "toy")
-    returns = [sorted(e.ret for e in play_panel(make, 12, n).record.finished) for n in (1, 4, 12)]
+    returns = [
+        sorted(e.ret for e in play_evaluation(make, 12, n).episodes.finished) for n in (1, 4, 12)
+    ]
     assert returns[0] == returns[1] == returns[2]
     assert len(set(returns[0])) > 1  # the episodes are not all alike
 
 
 def test_panel_seeds_are_no_training_seeds():
-    panel = set(evaluation_seeds(1000, 4, range(4))[0])
-    assert panel == {2 * k + 1 for k in range(1000)}
+    evaluation = set(evaluation_seeds(1000, 4, range(4))[0])
+    assert evaluation == {2 * k + 1 for k in range(1000)}
     for seed in range(5):
         for seeds in training_seeds(seed, range(8)):
             training = zip(range(200), seeds)  # noqa: B905

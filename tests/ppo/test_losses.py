@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from ppo.kl import HORIZON, KL_ESTIMATES, KLPenalty
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
+from ppo.terms import capped_policy_loss
 
 
 def test_policy_loss_clips_only_what_went_far_enough():
@@ -39,7 +40,7 @@ def test_first_token_weights():
 def test_a_capped_ratio_bounds_what_a_bad_token_costs():
     # the engine gave e^-3 to a token whose probability is 1: the ratio 20.1 is capped at 2
     logps, old = torch.zeros(2, requires_grad=True), torch.tensor([-3.0, math.log(1 / 1.5)])
-    loss, clipped = policy_loss(logps, old, torch.tensor([-1.0, -1.0]), 0.2, cap=2.0)
+    loss, clipped = capped_policy_loss(logps, old, torch.tensor([-1.0, -1.0]), 0.2, cap=2.0)
     assert_close(loss, torch.tensor([2.0, 1.5]))  # 20.1 without the cap; 1.5 is below it
     loss.sum().backward()
     assert logps.grad.tolist() == pytest.approx([0.0, 1.5])  # beyond the cap there is no gradient

@@ -4,16 +4,23 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import FakePrompt, FakeStep, fill_storage, make_lm
+from conftest import (
+    fill_batch,
+    make_collection,
+    make_lm,
+    make_prompt,
+    make_response,
+    make_settings,
+    make_step,
+)  # fmt: skip
 from torch.testing import assert_close
 
 from ppo.advantages import make_estimator
 from ppo.agent import Agent
-from ppo.engines.contract import Response
 from ppo.model.actor_critic import ActorCritic
 from ppo.warmup import WarmUp
 from run.stop import Stop
-from storage.rollout import RolloutStorage
+from storage.batch import Batch
 
 DISCOUNTS = dict(gamma_step=0.9, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
 ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
@@ -21,11 +28,8 @@ ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
 
 def make_agent(k=1, seed=0, **options) -> Agent:
     actor_critic = ActorCritic(make_lm(std=0.1), k)
-    options = dict(lr=0.1, critic_lr=0.2, minibatch=16) | options
-    return Agent(
-        actor_critic, clip=0.2, value_clip=float("inf"), first_token_weight=3.0, entropy_coef=0.0,
-        max_grad_norm=1.0, ppo_epoch=1, generator=torch.Generator().manual_seed(seed), **options,
-    )  # fmt: skip
+    settings = make_settings(**(dict(lr=0.1, critic_lr=0.2, minibatch=16) | options))
+    return Agent(settings, actor_critic, torch.Generator().manual_seed(seed))
 
 
 def warm_up(agent, rollouts, w_iter=3, w_fraction=0.5, w_lr=0.01) -> dict[str, float]:
@@ -43,7 +47,7 @@ def snapshot(named) -> dict[str, torch.Tensor]:
 def test_only_the_critic_moves(k):
     agent = make_agent(k)
     before = snapshot(agent.actor_critic.named_parameters())
-    warm_up(agent, fill_storage(E=4, N=8))
+    warm_up(agent, fill_batch(E=4, N=8))
     for name, p in agent.actor_critic.named_parameters():
         if name.startswith("lm."):
             assert torch.equal(p, before[name]), name  # to the bit
@@ -54,7 +58,7 @@ def test_only_the_critic_moves(k):
 
 def test_the_actors_optimizer_knows_nothing_of_it():
     agent = make_agent()
-    warm_up(agent, fill_storage(E=4, N=8))
+    warm_up(agent, fill_batch(E=4, N=8))
     actor, critic = (group["params"] for group in agent.optimizer.param_groups)
     assert not any(p in agent.optimizer.state for p in actor)  # no momentum to start PPO with
     assert all(p in agent.optimizer.state for p in critic)
@@ -65,7 +69,7 @@ def test_learning_rates_during_and_after():
     seen, fit = [], agent.fit_critic
     rate = lambda: agent.optimizer.param_groups[1]["lr"]
     agent.fit_critic = lambda *a: seen.append(rate()) or fit(*a)
-    warm_up(agent, fill_storage(E=4, N=8), w_iter=3, w_lr=0.05)
+    warm_up(agent, fill_batch(E=4, N=8), w_iter=3, w_lr=0.05)
     assert seen == [0.05] * 3
     assert [group["lr"] for group in agent.optimizer.param_groups] == [0.1, 0.2]
 
@@ -75,7 +79,7 @@ def test_a_round_trains_on_its_share_of_the_turns_and_never_on_held_out_ones():
     agent = make_agent()
     chosen = []
     agent.fit_critic = lambda rollouts, rows: chosen.append(rows) or 0.0
-    warm_up(agent, fill_storage(E=5, N=16), w_iter=30, w_fraction=0.1)
+    warm_up(agent, fill_batch(E=5, N=16), w_iter=30, w_fraction=0.1)
     assert [len(rows) for rows in chosen] == [6] * 30
     assert all(len(set(rows)) == 6 for rows in chosen)
     assert all(row % 4 != 3 for rows in chosen for row in rows)  # row t * 16 + n
@@ -90,14 +94,14 @@ def test_each_round_has_fresh_values():
     agent.fit_critic = lambda rollouts, rows: (
         seen.append(rollouts.values.clone()) or fit(rollouts, rows)
     )
-    rollouts = fill_storage(E=4, N=8)
+    rollouts = fill_batch(E=4, N=8)
     warm_up(agent, rollouts, w_iter=2)
     assert (seen[0] == 0).all()  # the head starts at zero output
     assert (seen[1] != 0).any()
-    # what is left in the storage is the word of the critic as it is now
-    batch, mask = next(rollouts.batches(rollouts.rows))
-    values = agent.actor_critic.values(batch)
-    assert_close(rollouts.values.flatten(0, 1)[batch.rows][mask], values)
+    # the values that are left are those of the critic as it is now
+    micro = next(rollouts.micro_batches(rollouts.rows))
+    values = agent.actor_critic.values(micro)
+    assert_close(rollouts.take(rollouts.values, micro.rows), values)
 
 
 class Stub:
@@ -112,28 +116,30 @@ def standing_agent():
     return SimpleNamespace(
         actor_critic=Stub(),
         generator=torch.Generator().manual_seed(0),
-        mixed=lambda chains: sum(chains, []),
+        shuffled=lambda batch, rows: rows,
         begin_warm_up=lambda lr: None,
         end_warm_up=lambda: None,
         fit_critic=lambda rollouts, rows: 0.0,
     )
 
 
-def storage_of(turns: dict[int, list], E: int) -> RolloutStorage:
+def batch_of(turns: dict[int, list], E: int) -> Batch:
     """turns: for each environment E pairs (V of the first token x 10, what its Step holds)."""
-    rollouts = RolloutStorage(E, len(turns), 10**6)
+    rollouts = make_collection(E, len(turns))
     for n, played in turns.items():
         for last_id, step in played:
-            rollouts.act(n, Response(FakePrompt([1, last_id]), [5], [-1.0], "x", ["x"], False))
-            rollouts.insert(n, FakeStep(**step))
-        rollouts.finish(n, FakePrompt([9]))
-    rollouts.join()
-    return rollouts
+            rollouts.keep_response(n, make_response([1, last_id], [5]))
+            step = make_step(**step)
+            rollouts.insert(n, step)
+            if rollouts.needs_bootstrap(step):
+                rollouts.bootstrap(n, make_prompt([8]))
+        rollouts.finish(n, make_prompt([9]))
+    return rollouts.join()
 
 
 def test_what_an_environments_fault_cut_is_not_judged():
     turns = {n: [(3, {}), (3, dict(truncated=True, fault="lost"))] for n in range(4)}
-    figures = warm_up(standing_agent(), storage_of(turns, 2))
+    figures = warm_up(standing_agent(), batch_of(turns, 2))
     assert not any("explained" in name for name in figures)
 
 
@@ -146,7 +152,7 @@ def test_the_held_out_explained_variance_of_a_constructed_case():
         (3, dict(truncated=True)),
         (90, dict(reward=50.0)),  # its episode goes on beyond the batch: not judged
     ]
-    figures = warm_up(standing_agent(), storage_of(turns, 4))
+    figures = warm_up(standing_agent(), batch_of(turns, 4))
     # held out is environment 3; gamma_step = .9: returns .9, 1, 0 against values .6, 1, .3
     # residuals .3, 0, -.3: variance .06; returns: mean 1.9 / 3, variance .2022; 1 - .06 / .2022
     assert figures["warmup/explained_variance_held_out"] == pytest.approx(0.7033, abs=1e-4)
@@ -157,7 +163,7 @@ def test_the_held_out_explained_variance_of_a_constructed_case():
 
 def test_without_a_finished_episode_nothing_is_claimed():
     turns = {n: [(3, dict(reward=1.0))] for n in range(8)}
-    figures = warm_up(standing_agent(), storage_of(turns, 1))
+    figures = warm_up(standing_agent(), batch_of(turns, 1))
     assert "warmup/explained_variance_held_out" not in figures
 
 
@@ -170,7 +176,7 @@ def test_the_critic_learns_what_prompts_are_worth():
     for n in range(16):
         ids = [draw() for _ in range(6)]
         turns[n] = [(i, dict(reward=worth[i], terminated=True)) for i in ids]
-    agent, rollouts = make_agent(), storage_of(turns, 6)
+    agent, rollouts = make_agent(), batch_of(turns, 6)
     figures = warm_up(agent, rollouts, w_iter=30, w_fraction=1.0, w_lr=0.003)
     assert figures["warmup/explained_variance_held_out"] > 0.9
     assert figures["warmup/value_loss"] < 0.05  # .25 for values that are all 0

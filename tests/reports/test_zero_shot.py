@@ -1,14 +1,14 @@
 """The zero-shot check: its figures by hand, every kind of failure once, odd texts."""
 
 import random
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
-from conftest import FakePrompt
+from conftest import make_prompt, make_response
 
 from envs.text_env import Observation, Step
 from ppo.engines.contract import Response
-from ppo.evaluation import Panel
+from ppo.evaluation import EvaluationEpisodes
 from reports.zero_shot import (
     SAMPLE,
     check_figures,
@@ -23,7 +23,9 @@ MARKER, INVALID, CUT, OVERFLOW, REPEATED, LIMIT, LOST, FAULT = FAILURE_KINDS
 def response(text="THINK: go. ACTION: up", truncated=False, overflow=False, pieces=None):
     pieces = pieces or list(text)
     ids = list(range(len(pieces)))
-    return Response(FakePrompt([1], overflow), ids, [0.0] * len(ids), text, pieces, truncated)
+    return Response(
+        make_prompt([1], overflow=overflow), ids, [0.0] * len(ids), text, pieces, truncated
+    )
 
 
 def step(action="up", sees="a wall", text="THINK: go. ACTION: up", **more):
@@ -223,10 +225,10 @@ def test_no_text_is_markup_and_strange_texts_are_written(tmp_path):
     ]  # fmt: skip
 
 
-def test_without_a_transcript_the_panel_keeps_no_words():
-    ids = dict(prompt=SimpleNamespace(ids=[1]), ids=[2])
-    panel, first = Panel(1), SimpleNamespace(text="x" * 99, **ids)
-    panel.act(0, first)
-    panel.insert(0, step())
-    panel.act(0, SimpleNamespace(text="", **ids))
-    assert first not in panel.responses and panel.transcript is None
+def test_without_a_transcript_only_the_last_turn_is_kept():
+    evaluation = EvaluationEpisodes(1)
+    for text in ("x" * 99, ""):
+        evaluation.keep_response(0, replace(make_response([1], [2]), text=text))
+        evaluation.insert(0, step())
+    [(turn,)] = evaluation.turns
+    assert turn.response.text == "" and not evaluation.played

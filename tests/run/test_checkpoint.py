@@ -477,8 +477,8 @@ def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
     model_dir, tmp_path, monkeypatch, capsys
 ):
     """One minibatch of 4 turns an update, all of them nan: one may be, the second is too many."""
-    nans = lambda logps, old_logps, *rest: (logps * float("nan"), logps != logps)
-    monkeypatch.setattr("ppo.agent.policy_loss", nans)
+    nans = lambda ratio, *rest: (ratio * float("nan"), ratio != ratio)
+    monkeypatch.setattr("ppo.losses.surrogate", nans)
     monkeypatch.setattr("run.logger.MAX_SKIPPED_STEPS", 1)
     run = tmp_path / "run"
     flags = f"--env-name toy --ppo-epoch 1 --model {model_dir} --run-dir {run}"

@@ -1,22 +1,21 @@
 """The figures of a batch by hand; values are those of `made_turns.Stub`."""
 
+from dataclasses import replace
+
 import pytest
-from conftest import FakePrompt
+from conftest import make_collection, make_prompt
 from made_turns import answer, play, scored
 
-from ppo.engines.contract import Response
 from run.figures import batch_figures
-from storage.rollout import RolloutStorage
 
 
 def test_figures_of_a_batch_by_hand():
-    rollouts = RolloutStorage(2, 1, 10**6)
+    rollouts = make_collection(2, 1)
     # the engine said -.07 and -.10 where the trainer says -.05 and -.06, then -.08 as the trainer
     first = answer([1, 2], [5, 6], [-0.07, -0.10], truncated=True)
     play(rollouts, 0, first, reward=0.5, valid=False)
     play(rollouts, 0, answer([1, 2, 3], [8], [-0.08], overflow=True), reward=1.0)
-    rollouts.finish(0, FakePrompt([4]))
-    rollouts.join()
+    rollouts.finish(0, make_prompt([4]))
     metrics = batch_figures(scored(rollouts))
     assert metrics["rollout/valid_action"] == 0.5
     assert metrics["rollout/reward"] == 0.75
@@ -58,11 +57,10 @@ SPLITS = [
 def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action):
     ids = [5, 6, 7, 8, 9]
     text = "".join(pieces[:-1])  # special tokens are no part of the text
-    response = Response(FakePrompt([1]), ids, [-1.0] * 5, text, pieces, False)
-    rollouts = RolloutStorage(1, 1, 10**6)
+    response = replace(answer([1], ids, pieces=pieces), text=text)
+    rollouts = make_collection(1, 1)
     play(rollouts, 0, response, action_at=action_at)
-    rollouts.finish(0, FakePrompt([4]))
-    rollouts.join()
+    rollouts.finish(0, make_prompt([4]))
     metrics = batch_figures(scored(rollouts))
     for name, part in (("kl/ref_think", think), ("kl/ref_action", action)):
         # k1 = -i / 200; None where there is no such token
@@ -72,7 +70,7 @@ def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action)
 
 def test_success_is_that_of_finished_episodes(monkeypatch):
     monkeypatch.setattr("run.figures.FEWEST", 3)
-    rollouts = RolloutStorage(4, 2, 10**6)
+    rollouts = make_collection(4, 2)
     assert rollouts.episodes.means()["success"] is None  # none has ended
     turn = lambda n, **step: play(rollouts, n, answer([1], [2]), **step)
     # environment 0: two turns to success, then two of an episode that goes on (and is not counted)
@@ -87,8 +85,7 @@ def test_success_is_that_of_finished_episodes(monkeypatch):
     turn(1, reward=0.2)
     turn(1, reward=0.2, terminated=True)
     for n in range(2):
-        rollouts.finish(n, FakePrompt([1]))
-    rollouts.join()
+        rollouts.finish(n, make_prompt([1]))
     metrics = batch_figures(scored(rollouts))
     assert metrics["rollout/episodes"] == 3
     assert metrics["rollout/success"] == pytest.approx(1 / 3)
@@ -100,12 +97,11 @@ def test_success_is_that_of_finished_episodes(monkeypatch):
 @pytest.mark.parametrize(("ended", "success"), [(0, None), (19, None), (20, 1.0), (21, 1.0)])
 def test_a_mean_over_few_episodes_is_not_shown(ended, success):
     """Of 25 environments those end first that succeed at once; the others are still under way."""
-    rollouts = RolloutStorage(1, 25, 10**6)
+    rollouts = make_collection(1, 25)
     for n in range(25):
         won = dict(reward=1.0, terminated=True, success=True, metrics={"right": 1.0})
         play(rollouts, n, answer([1], [2]), **(won if n < ended else {}))
-        rollouts.finish(n, FakePrompt([1]))
-    rollouts.join()
+        rollouts.finish(n, make_prompt([1]))
     metrics = batch_figures(scored(rollouts))
     assert metrics["rollout/episodes"] == ended
     length = success and 1
@@ -117,11 +113,11 @@ def test_a_mean_over_few_episodes_is_not_shown(ended, success):
 
 def test_an_episode_goes_on_from_batch_to_batch(monkeypatch):
     monkeypatch.setattr("run.figures.FEWEST", 1)
-    rollouts = RolloutStorage(1, 1, 10**6)
+    rollouts = make_collection(1, 1)
     for reward, terminated in ((0.5, False), (0.25, True)):
         play(rollouts, 0, answer([1], [2]), reward=reward, terminated=terminated, success=True)
-        rollouts.finish(0, FakePrompt([1]))
-        rollouts.join()
-        metrics = batch_figures(scored(rollouts))
-        rollouts.after_update()
+        rollouts.finish(0, make_prompt([1]))
+        batch = scored(rollouts)
+        metrics = batch_figures(batch)
+        rollouts.after_update(batch)
     assert metrics["rollout/return"] == 0.75 and metrics["rollout/episode_len"] == 2

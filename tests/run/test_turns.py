@@ -1,12 +1,11 @@
 """The dialogue log: what a turn brought is written down, and read again by the viewer."""
 
-from conftest import FakePrompt
+from conftest import make_collection, make_prompt
 from made_turns import answer, play, scored
 
 from envs.text_env import Observation
 from reports.dialogue import read_log
 from run.turns import write_turns
-from storage.rollout import RolloutStorage
 
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": "ü"}}}
 REPLY = {"role": "assistant", "content": "", "tool_calls": [CALL]}
@@ -19,17 +18,17 @@ class Decoder:
 
 
 def test_a_turn_holds_the_messages_that_it_brought(tmp_path):
-    rollouts = RolloutStorage(1, 3, 10**6)
+    rollouts = make_collection(1, 3)
     seen = Observation("3", "3", "", "", messages=(RESULT,))
     play(rollouts, 0, answer([1], [5]), reply=REPLY, observation=seen)
     # a fault: its Step repeats what was observed before the turn, which followed an earlier one
     play(rollouts, 1, answer([1], [5]), fault="boom", truncated=True, observation=seen)
     play(rollouts, 2, answer([1], [5]), observation=Observation("a wall", "", "", ""))
     for n in range(3):
-        rollouts.finish(n, FakePrompt([2]))
-    rollouts.join()
-    rollouts.advantages = scored(rollouts).values
-    write_turns(tmp_path, 1, rollouts, Decoder(), 3)
+        rollouts.finish(n, make_prompt([2]))
+    batch = scored(rollouts)
+    batch.advantages = batch.values
+    write_turns(tmp_path, 1, batch, Decoder(), 3)
     called, failed, plain = read_log(tmp_path)
     assert (called["reply"], called["followed"]) == (REPLY, [RESULT])
     assert (failed["reply"], failed["followed"]) == (None, [])

@@ -1,34 +1,38 @@
 """Merged turns: which turns share a row, and that nothing but the work depends on it."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import fill_storage, make_lm
+from conftest import fill_batch, make_lm, make_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from ppo.advantages import make_estimator, whiten
-from ppo.agent import Agent
-from ppo.kl import KLPenalty
+from ppo.agent import Agent, Objective
+from ppo.losses import policy_loss
 from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference
-from storage.merged import in_chains, number_chains, share_saved
-from storage.minibatch import micro_batches
+from ppo.terms import KLInLoss
+from storage.make import LAYOUTS
+from storage.merged import Merged, merged, number_chains
+from storage.minibatch import Sample, micro_batches, one_per_turn
 
 # Two environments, three turns. The first one's turns extend each other; in its last prompt another
 # token ends the second response. The second one's last prompt ends with the prompt before.
 PROMPTS = [[1, 2], [5], [1, 2, 3, 9], [5, 6, 8], [1, 2, 3, 9, 4, 4, 7], [5, 6, 8]]
 RESPONSES = [[3], [6], [4, 5], [7], [8], [9]]
+SAMPLES = [Sample(p, r) for p, r in zip(PROMPTS, RESPONSES, strict=True)]
+ROWS = Merged(SAMPLES, [0, 1, 0, 1, 0, 5])
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.9, lam_token=0.8)
 ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
 
 
 def test_turns_that_extend_one_another_share_a_row():
-    chain_of = number_chains(PROMPTS, RESPONSES, n_env=2)
-    assert chain_of == [0, 1, 0, 1, 0, 5]
-    assert in_chains(range(6), chain_of) == [[0, 2, 4], [1, 3], [5]]
-    (batch,) = micro_batches(PROMPTS, RESPONSES, range(6), 100, chain_of=chain_of)
+    assert number_chains(SAMPLES, n_env=2) == [0, 1, 0, 1, 0, 5]
+    assert ROWS.together(range(6)) == [[0, 2, 4], [1, 3], [5]]
+    (batch,) = micro_batches(SAMPLES, ROWS.together(range(6)), 100)
     assert batch.rows.tolist() == [1, 3, 5, 0, 2, 4]
     assert batch.ids.tolist() == [
         [5, 6, 8, 7, 0, 0, 0, 0],
@@ -44,49 +48,48 @@ def test_turns_that_extend_one_another_share_a_row():
 
 
 def test_a_chain_with_a_gap():
-    (batch,) = micro_batches(PROMPTS, RESPONSES, [4, 0], 100, chain_of=[0, 1, 0, 1, 0, 5])
+    (batch,) = micro_batches(SAMPLES, ROWS.together([4, 0]), 100)
     assert batch.rows.tolist() == [0, 4]
     assert batch.response_mask.int().tolist() == [[0, 0, 1, 0, 0, 0, 0, 1]]
 
 
 def test_the_share_of_the_prompt_tokens_that_is_saved():
-    chain_of = [0, 1, 0, 1, 0, 5]
     # 20 prompt tokens; rows of 8, 4 and 4 tokens, of which 7 are responses: 9 are computed
-    assert share_saved(PROMPTS, RESPONSES, [range(6)], chain_of) == pytest.approx(11 / 20)
+    assert ROWS.share_saved([range(6)]) == pytest.approx(11 / 20)
     # cut into [0, 2] and [4, ...]: the rows are 6, 8, 4 and 4 tokens long
     cut = [[0, 2], [4, 1, 3, 5]]
-    assert share_saved(PROMPTS, RESPONSES, cut, chain_of) == pytest.approx(1 - 15 / 20)
-    assert share_saved(PROMPTS, RESPONSES, cut, range(6)) == 0
+    assert ROWS.share_saved(cut) == pytest.approx(1 - 15 / 20)
+    assert Merged(SAMPLES, range(6)).share_saved(cut) == 0
 
 
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 99), budget=st.sampled_from([1, 40, 10**6]), data=st.data())
 def test_every_turn_once_and_its_row_says_what_it_said(seed, budget, data):
-    rollouts = fill_storage(E=4, seed=seed, extends=True, token_budget=budget, merge="on")
+    always = partial(merged, worth=0.0)
+    rollouts = fill_batch(E=4, seed=seed, extends=True, token_budget=budget, layout=always)
     rows = data.draw(st.lists(st.sampled_from(rollouts.rows), unique=True, min_size=1))
     seen = []
-    for batch in micro_batches(
-        rollouts.prompt_ids, rollouts.response_ids, rows, budget, chain_of=rollouts.chain_of
-    ):
-        said = [token for row in batch.rows.tolist() for token in rollouts.response_ids[row]]
+    for batch in rollouts.micro_batches(rows):
+        said = [token for row in batch.rows.tolist() for token in rollouts.samples[row].response]
         assert batch.tokens.tolist() == said and batch.response_mask.sum() == len(said)
         seen += batch.rows.tolist()
     assert sorted(seen) == sorted(rows)
 
 
-@pytest.mark.parametrize(("extends", "merge", "merged"), [
+@pytest.mark.parametrize(("extends", "merge", "merges"), [
     (True, "on", True), (True, "auto", True), (True, "off", False), (False, "auto", False),
 ])  # fmt: skip
-def test_what_the_flag_says(extends, merge, merged):
-    rollouts = fill_storage(extends=extends, merge=merge)
-    assert (len(rollouts.chains()) < len(rollouts.rows)) == merged
-    assert (rollouts.merged([rollouts.rows]) > 0) == merged
+def test_what_the_flag_says(extends, merge, merges):
+    rollouts = fill_batch(extends=extends, layout=LAYOUTS[merge])
+    together = rollouts.layout.together(rollouts.rows)
+    assert (len(together) < len(rollouts.rows)) == merges
+    assert (rollouts.layout.share_saved([rollouts.rows]) > 0) == merges
 
 
 # ---- exactness ------------------------------------------------------------------------------
 
 
-def trained(merge: str, token_budget: int, lora_rank=0, **options):
+def trained(layout, token_budget: int, lora_rank=0, **options):
     """Score a batch of which most turns extend others, and return all that an update makes of it:
     log-probs, values and the gradient of a minibatch that cuts some chains."""
     actor_critic = ActorCritic(make_lm(std=0.1), 1, lora_rank=lora_rank, **options)
@@ -96,11 +99,11 @@ def trained(merge: str, token_budget: int, lora_rank=0, **options):
             torch.nn.init.normal_(parameter, std=0.1)
     reference = AdaptersOff(actor_critic) if lora_rank else Reference(make_lm(seed=2))
     agent = Agent(
-        actor_critic, lr=1e-3, critic_lr=1e-3, clip=0.2, value_clip=0.5, first_token_weight=3.0,
-        entropy_coef=0.01, max_grad_norm=1.0, ppo_epoch=1, minibatch=8,
-        generator=torch.Generator().manual_seed(0), kl=KLPenalty(0.1, "k3", None, in_loss=True),
+        make_settings(value_clip=0.5, entropy_coef=0.01, minibatch=8), actor_critic,
+        torch.Generator().manual_seed(0),
+        objective=Objective(policy_loss, (KLInLoss(0.1, "k3", None),)),
     )  # fmt: skip
-    rollouts = fill_storage(E=6, extends=True, token_budget=token_budget, merge=merge)
+    rollouts = fill_batch(E=6, extends=True, token_budget=token_budget, layout=layout)
     rollouts.score(actor_critic, reference, [list(range(0, 24, 2)), list(range(1, 24, 2))])
     rollouts.compute_returns(ESTIMATOR)
     advantages = whiten(rollouts.advantages, rollouts.response_mask)
@@ -117,18 +120,30 @@ def trained(merge: str, token_budget: int, lora_rank=0, **options):
 )  # fmt: skip
 @pytest.mark.parametrize("token_budget", [60, 10**6])
 def test_merged_turns_are_scored_and_trained_as_if_alone(token_budget, options):
-    rollouts, merged = trained("on", token_budget, **options)
-    assert 4 < len(rollouts.chains()) < 12 and rollouts.merged([rollouts.rows]) > 0.3
-    _, alone = trained("off", token_budget, **options)
-    assert merged.keys() == alone.keys() and len(merged) > 10
+    rollouts, together = trained(merged, token_budget, **options)
+    layout = rollouts.layout
+    assert 4 < len(layout.together(rollouts.rows)) < 12
+    assert layout.share_saved([rollouts.rows]) > 0.3
+    _, alone = trained(one_per_turn, token_budget, **options)
+    assert together.keys() == alone.keys() and len(together) > 10
     for name, tensor in alone.items():
-        assert_close(merged[name], tensor, atol=1e-6, rtol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+        assert_close(
+            together[name], tensor, atol=1e-6, rtol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 def dealer(minibatch: int):
-    agent = SimpleNamespace(minibatch=minibatch, generator=torch.Generator().manual_seed(0))
-    agent.mixed = lambda chains: Agent.mixed(agent, chains)
-    return lambda chains: Agent.shuffled(agent, chains)
+    """A function that deals the turns of some chains to minibatches."""
+    settings, generator = make_settings(minibatch=minibatch), torch.Generator().manual_seed(0)
+    agent = SimpleNamespace(settings=settings, generator=generator)
+    agent.shuffled = lambda batch, rows: Agent.shuffled(agent, batch, rows)
+
+    def deal(chains):
+        chain_of = {row: chain[0] for chain in chains for row in chain}
+        batch = SimpleNamespace(layout=Merged([], chain_of))
+        return Agent.minibatches(agent, batch, list(chain_of))
+
+    return deal
 
 
 def test_minibatches_hold_many_pieces_of_chains():
@@ -144,7 +159,7 @@ def test_minibatches_hold_many_pieces_of_chains():
 
 
 def test_a_turn_is_in_each_minibatch_equally_often(monkeypatch):
-    monkeypatch.setattr("ppo.agent.PIECES", 1)  # pieces of up to four turns
+    monkeypatch.setattr("storage.merged.PIECES", 1)  # pieces of up to four turns
     deal, counts = dealer(4), torch.zeros(12, 3)
     for _ in range(1000):
         for k, rows in enumerate(deal([[0, 4, 8], [1], [5, 9], [2], [6, 10], [3, 7, 11]])):

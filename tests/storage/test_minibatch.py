@@ -3,15 +3,18 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.minibatch import micro_batches
+from storage.minibatch import Sample, micro_batches
 
 # lengths: prompt + response = 3 + 1, 1 + 2, 2 + 3
-PROMPTS = [[1, 2, 3], [4], [5, 6]]
-RESPONSES = [[7], [8, 9], [10, 11, 12]]
+SAMPLES = [
+    Sample([1, 2, 3], [7], 0.5),
+    Sample([4], [8, 9], 1.0),
+    Sample([5, 6], [10, 11, 12], 2.0),
+]
 
 
-def cut(rows, token_budget):
-    return list(micro_batches(PROMPTS, RESPONSES, rows, token_budget))
+def cut(rows, token_budget, samples=SAMPLES):
+    return list(micro_batches(samples, [[row] for row in rows], token_budget))
 
 
 def test_padding_and_mask_written_out():
@@ -21,6 +24,8 @@ def test_padding_and_mask_written_out():
     assert first.rows.tolist() == [1, 0]
     assert first.ids.tolist() == [[4, 8, 9, 0], [1, 2, 3, 7]]
     assert first.response_mask.int().tolist() == [[0, 1, 1, 0], [0, 0, 0, 1]]
+    assert first.tokens.tolist() == [8, 9, 7]
+    assert first.temperature.tolist() == [1.0, 1.0, 0.5]
     assert second.rows.tolist() == [2]
     assert second.ids.tolist() == [[5, 6, 10, 11, 12]]
     assert second.response_mask.int().tolist() == [[0, 0, 1, 1, 1]]
@@ -45,7 +50,7 @@ def test_only_the_rows_that_are_asked_for():
 
 def test_the_padding_id_may_be_a_real_token():
     # id 0 stands in a prompt and in a response; the mask tells it from padding
-    (batch,) = micro_batches([[0, 1], [0]], [[0, 2], [0]], [0, 1], token_budget=100)
+    (batch,) = cut([0, 1], 100, [Sample([0, 1], [0, 2]), Sample([0], [0])])
     assert batch.ids.tolist() == [[0, 0, 0, 0], [0, 1, 0, 2]]
     assert batch.response_mask.int().tolist() == [[0, 1, 0, 0], [0, 0, 1, 1]]
 
@@ -60,8 +65,9 @@ def test_each_row_once_sorted_within_the_budget(turns, budget, data):
     prompts = [[100 * i + k for k in range(p)] for i, (p, _) in enumerate(turns)]
     responses = [[100 * i + 50 + k for k in range(r)] for i, (_, r) in enumerate(turns)]
     rows = data.draw(st.permutations(range(len(turns))))
+    samples = [Sample(p, r) for p, r in zip(prompts, responses, strict=True)]
     seen, lengths = [], []
-    for batch in micro_batches(prompts, responses, rows, budget):
+    for batch in cut(rows, budget, samples):
         B, L = batch.ids.shape
         assert B * L <= budget or B == 1
         for b, row in enumerate(batch.rows.tolist()):

@@ -1,11 +1,12 @@
 """Calls of a program whose answers are no samples: they belong to the turn before them."""
 
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 
 import gymnasium
 import pytest
-from conftest import FakePrompt
+from conftest import make_response
 from gymnasium.spaces import Text
 
 from common.chat import Chat, Sampling
@@ -14,8 +15,9 @@ from envs.contract import EnvError
 from envs.pool import faults
 from envs.pool.serial import training_seeds
 from envs.text_env import Step
+from memory.render import Prompt
 from ppo.engines.contract import Response
-from ppo.evaluation import Panel
+from ppo.evaluation import EvaluationEpisodes
 from reports.zero_shot import Transcript
 
 TEXT = Text(1000)
@@ -72,10 +74,13 @@ class Answers:
         return done
 
 
+@dataclass(frozen=True)
+class ShownPrompt(Prompt):
+    text: str = ""
+
+
 def render(chat, before=()):
-    prompt = FakePrompt([1], sampling=chat.sampling)
-    prompt.text = chat[-1]["content"]
-    return prompt
+    return ShownPrompt([1], sampling=chat.sampling, text=chat[-1]["content"])
 
 
 def chat_of(observation):
@@ -156,11 +161,11 @@ def test_an_evaluation_counts_an_episode_without_a_turn_as_a_failure(pool):
         (1, False, 0.0), (2, True, 1.0), (3, False, 0.0)]  # fmt: skip
     assert lost.truncated and lost.first.text == "call 0" and last.first is None
     assert lost.fault == last.fault.replace("seed 3, step 1", "seed 1, step 2")
-    panel = Panel(1, transcript=Transcript())
-    said = Response(FakePrompt([1]), [1], [0.0], "a", ["a"], False)
+    panel = EvaluationEpisodes(1, transcript=Transcript())
+    said = make_response([1], [1], pieces=["a"])
     for step in (lost, won, last):
         if step is won:
-            panel.act(0, said)
+            panel.keep_response(0, said)
         panel.insert(0, step)
     panel.join()
     assert (panel.summary()["eval/success"], panel.summary()["eval/episodes"]) == (1 / 3, 3)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import FakePrompt, batch, make_lm
+from conftest import batch, make_lm, make_prompt
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
@@ -27,7 +27,7 @@ def engine_on(lm, tokenizer, ends=(0,), limit=12, temperature=1.0, slots=1):
 
 def generate(engine, prompts, slots=None, seed=0):
     for slot, ids in zip(slots or range(len(prompts)), prompts, strict=True):
-        engine.submit(slot, FakePrompt(ids), seed=(seed, slot))
+        engine.submit(slot, make_prompt(ids), seed=(seed, slot))
     responses = dict(engine.step())
     assert engine.idle
     return responses
@@ -63,7 +63,7 @@ def test_every_number_of_a_seed_counts(lm, tokenizer):
     seeds = [(4, 0, 0), (4, 0, 1), (4, 1, 0), (5, 0, 0)]
     said = []
     for seed in seeds:
-        engine.submit(0, FakePrompt(PROMPTS[0]), seed=seed)
+        engine.submit(0, make_prompt(PROMPTS[0]), seed=seed)
         said.append(tuple(dict(engine.step())[0].ids))
     assert len(set(said)) == len(seeds)
 
@@ -156,7 +156,7 @@ def test_pieces_where_tokens_lose_their_space_alone():
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
     assert tokenizer.decode([1]) == "left"  # so lengths of single tokens would add up to too little
     engine = TransformersEngine(tokenizer, {3}, 8, 1.0)
-    response = engine.response(FakePrompt([1]), [0, 1, 2, 1, 3], [-1.0] * 5)
+    response = engine.response(make_prompt([1]), [0, 1, 2, 1, 3], [-1.0] * 5)
     assert response.text == "go left ACTION left"
     assert response.pieces == ["go", " left", " ACTION", " left", "<end>"]
     assert not response.truncated
@@ -207,12 +207,12 @@ def test_the_text_keeps_the_special_tokens_of_calls_and_of_reasoning():
     end, user, call, call_end, think, think_end = tokenizer.convert_tokens_to_ids(names)
     engine = TransformersEngine(tokenizer, {end}, 20, 1.0)
     ids = [think, 1, think_end, user, call, 2, call_end, end]
-    response = engine.response(FakePrompt([1]), ids, [0.0] * 8)
+    response = engine.response(make_prompt([1]), ids, [0.0] * 8)
     # "<user>" would begin a message of a user's in the next prompt.
     assert response.text == "<think>a</think><call>b</call>"
     assert "".join(response.pieces[:-1]) == response.text
     assert response.ids == ids
-    begun = engine.response(FakePrompt([1], opened="<think>\n"), ids[1:], [0.0] * 7)
+    begun = engine.response(make_prompt([1], opened="<think>\n"), ids[1:], [0.0] * 7)
     assert begun.text == "<think>\na</think><call>b</call>"
     assert "".join(begun.pieces[:-1]) == begun.text
     assert begun.action_token(len("<think>\na</think>")) == 3  # the call, after a, </think>, <user>

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import FakePrompt, batch, make_lm
+from conftest import batch, make_collection, make_lm, make_prompt
 from small_envs import SlowestFirst
 from torch.testing import assert_close
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -25,7 +25,6 @@ from memory.render import Renderer
 from ppo.engines.contract import make_engine
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
-from storage.rollout import RolloutStorage
 
 if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip
     pytest.skip("vLLM is not installed", allow_module_level=True)
@@ -100,7 +99,7 @@ def setup(engines, tokenizer):
 
 def generate(engine, prompts=PROMPTS, seed=3):
     for slot, ids in enumerate(prompts):
-        engine.submit(slot, FakePrompt(ids), seed=(seed, slot))
+        engine.submit(slot, make_prompt(ids), seed=(seed, slot))
     responses = {}
     while not engine.idle:
         responses.update(engine.step())
@@ -200,8 +199,8 @@ def test_the_weights_are_compared_on_the_last_prompts(setup, monkeypatch):
         i: (r.ids, r.logps) for i, r in before.items()
     }
     assert engine.stats()["engine/prefix_hits"] == pytest.approx(128 / 294)  # as the first time
-    engine.recent.extend([FakePrompt([7])] * 9)
-    engine.recent.extend(FakePrompt([k]) for k in (3, 4))
+    engine.recent.extend([make_prompt([7])] * 9)
+    engine.recent.extend(make_prompt([k]) for k in (3, 4))
     asked.clear()
     engine.check_weights(actor_critic)
     assert asked == [[7], [7], [3], [4]]
@@ -219,7 +218,7 @@ def instead(engine, actor_critic, slot) -> tuple:
     seed = int(np.random.SeedSequence((3, slot)).generate_state(1)[0])
     other = TransformersEngine(engine.tokenizer, engine.ends, engine.response_limit, 1.0)
     other.push_weights(actor_critic)
-    other.submit(slot, FakePrompt(PROMPTS[slot]), (seed,))
+    other.submit(slot, make_prompt(PROMPTS[slot]), (seed,))
     return plain(dict(other.step()))[slot]
 
 
@@ -250,7 +249,7 @@ def test_transformers_answers_what_vllm_drops_without_a_word(setup):
     engine, actor_critic = setup()
     whole = plain(generate(engine))
     for slot, ids in enumerate(PROMPTS):
-        engine.submit(slot, FakePrompt(ids), seed=(3, slot))
+        engine.submit(slot, make_prompt(ids), seed=(3, slot))
     responses = dict(engine.step())
     engine.llm.llm_engine.abort_request([list(engine.queue)[2]])  # no output will tell of it
     while not engine.idle:
@@ -294,20 +293,20 @@ def test_a_response_depends_on_its_seed_alone(setup):
         """Three turns each; a slot's next prompt follows when its response is complete."""
         played = {slot: [] for slot in slots}
         for slot in slots:
-            engine.submit(slot, FakePrompt(turns[slot][0]), seed=(4, slot, 0))
+            engine.submit(slot, make_prompt(turns[slot][0]), seed=(4, slot, 0))
         while not engine.idle:
             for slot, response in engine.step():
                 played[slot].append(response.ids)
                 turn = len(played[slot])
                 if turn < 3:
-                    engine.submit(slot, FakePrompt(turns[slot][turn]), seed=(4, slot, turn))
+                    engine.submit(slot, make_prompt(turns[slot][turn]), seed=(4, slot, turn))
         return played
 
     together = play([0, 1, 2, 3])
     assert play([2, 0, 3, 1]) == together
     for slot in (3, 1, 0, 2):
         assert play([slot]) == {slot: together[slot]}
-    engine.submit(0, FakePrompt(turns[0][0]), seed=(5, 0, 0))  # the same prompt, another seed
+    engine.submit(0, make_prompt(turns[0][0]), seed=(5, 0, 0))  # the same prompt, another seed
     while not (done := engine.step()):
         pass
     assert done[0][1].ids != together[0][0]
@@ -317,7 +316,7 @@ def test_the_end_is_kept_and_the_limit_is_flagged(setup):
     # half of the vocabulary ends a response: most end early, and a step returns only these
     engine, _ = setup(ends=range(130), limit=6)
     for slot, ids in enumerate(PROMPTS * 8):
-        engine.submit(slot, FakePrompt(ids), seed=(3, slot))
+        engine.submit(slot, make_prompt(ids), seed=(3, slot))
     lengths = []
     while not engine.idle:
         for _, response in engine.step():
@@ -352,7 +351,7 @@ def test_sampling_follows_the_distribution(setup):
 def test_stats(setup):
     # 150 prompt tokens; the second time their 4 full blocks, 128 tokens, come from the cache
     engine, _ = setup(limit=4, ends=())
-    prompt = FakePrompt(PREFIX + list(range(20, 30)))
+    prompt = make_prompt(PREFIX + list(range(20, 30)))
     engine.submit(0, prompt, seed=(0,))
     while not engine.idle:
         engine.step()
@@ -385,19 +384,22 @@ def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool
     memories = [memory.make("window", 0) for _ in seeds]
     for mem, first in zip(memories, envs.reset(), strict=True):
         mem.reset(first)
-    rollouts, order = RolloutStorage(4, 3, 4096), []
+    rollouts, order = make_collection(4, 3, 4096), []
+
+    rollouts_insert = rollouts.insert
 
     def insert(n, step):
-        RolloutStorage.insert(rollouts, n, step)
+        rollouts_insert(n, step)
         order.append(n)
-        if rollouts.turns == [0, 4, 4]:  # else environment 0 never answers
+        if rollouts.counts == [0, 4, 4]:  # else environment 0 never answers
             (tmp_path / "go").touch()
 
     rollouts.insert = insert
-    collect(envs, memories, engine, Renderer(engine.tokenizer, 200), rollouts, 0, Stop())
+    render = Renderer(engine.tokenizer, 200)
+    batch = collect(envs, memories, engine, render, rollouts, 0, Stop())
     assert sorted(order[:8]) == [1] * 4 + [2] * 4 and order[8:] == [0] * 4
-    assert not envs.faults and rollouts.turns == [4, 4, 4]
-    assert all(len(r.ids) == len(r.logps) > 0 for turn in rollouts.responses for r in turn)
+    assert not envs.faults and rollouts.counts == [4, 4, 4]
+    assert all(len(r.ids) == len(r.logps) > 0 for turn in batch.responses for r in turn)
 
 
 def test_nothing_to_do(setup):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import FakePrompt, batch, make_lm
+from conftest import batch, make_lm, make_prompt
 from torch.testing import assert_close
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -81,7 +81,7 @@ def test_a_packed_model_generates_as_before(tokenizer):
         engine = TransformersEngine(tokenizer, {0}, 6, 0)
         engine.push_weights(ActorCritic(make_lm(), 0, packed=packed))
         for slot, (prompt, _) in enumerate(TURNS):
-            engine.submit(slot, FakePrompt(prompt), seed=(slot,))
+            engine.submit(slot, make_prompt(prompt), seed=(slot,))
         return [response.ids for _, response in engine.step()]
 
     assert greedy(True) == greedy(False)

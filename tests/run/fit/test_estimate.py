@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import FakeStep, batch
+from conftest import batch, make_collection, make_step
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,7 +26,7 @@ from run.fit import estimate as memory_estimate
 from run.fit.advice import needs
 from run.fit.estimate import MOMENTS, Setting, estimate, totals
 from run.fit.shape import Shape
-from storage.rollout import RolloutStorage
+from storage.engine_scores import engine_scores
 
 # V = 10, D = 4, F = 6, L = 3, tied; two query heads of 2 (Q = 4), one key head of 2 (K = 2):
 # q 4x4 + 4, k and v 4x2 + 2, o 4x4, three of 4x6, two norms of 4: 20 + 20 + 16 + 72 + 8 = 136;
@@ -235,26 +235,26 @@ def test_the_batch_is_what_python_and_torch_allocate():
     text = {i: f" w{i}" for i in range(300, 5000)}
     draw = lambda count: ids.choices(range(300, 5000), k=count)
     tracemalloc.start()
-    rollouts = RolloutStorage(1, N, 10**6, trusted=True)
+    rollouts = make_collection(1, N, old_scores=engine_scores)
     for n in range(N):
         asked, said = ([int(str(i)) for i in draw(count)] for count in (prompt, response))
         pieces, logps = [text[i] for i in said], [-ids.random() for _ in said]
         words = "".join(pieces)
-        rollouts.act(n, Response(Prompt(asked, False), said, logps, words, pieces, False))
-        rollouts.insert(n, FakeStep(action=words[:3] + words[3:], terminated=True))
+        rollouts.keep_response(n, Response(Prompt(asked, False), said, logps, words, pieces, False))
+        rollouts.insert(n, make_step(action=words[:3] + words[3:], terminated=True))
         rollouts.finish(n, Prompt(asked, False))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # measured: 1.04 of the estimate
     lists = 40 * (2 * prompt + response)
     assert held / N == pytest.approx(4 * prompt + 26 * response + lists, rel=0.1)
-    rollouts.join()
-    zeros = lambda batch: torch.zeros(len(batch.tokens))
-    rollouts.score(SimpleNamespace(values=zeros), zeros, [rollouts.rows])
+    batch = rollouts.join()
+    zeros = lambda micro_batch: torch.zeros(len(micro_batch.tokens))
+    batch.score(SimpleNamespace(values=zeros), zeros, [batch.rows])
     names = ["--env-name", "toy"]
-    rollouts.compute_returns(make_estimator(get_args(names)))
-    white = whiten(rollouts.advantages, rollouts.response_mask)
-    tensors = [x for x in vars(rollouts).values() if isinstance(x, torch.Tensor)]
+    batch.compute_returns(make_estimator(get_args(names)))
+    white = whiten(batch.advantages, batch.response_mask)
+    tensors = [x for x in vars(batch).values() if isinstance(x, torch.Tensor)]
     sizes = [x.nbytes for x in (*tensors, white) if x.shape == white.shape]
     assert sum(sizes) == N * response * 29
 

@@ -1,12 +1,15 @@
-"""Which turns of a batch may be compared: episodes of one beginning, turns of one observation."""
+"""Which turns of a batch may be compared: episodes with the same start, turns with the same
+observation."""
 
 import torch
 from torch import Tensor
 
 
 def groups_of(steps: list[list]) -> Tensor:
-    """The seed of each turn's episode, (E, N), 0 where a turn is missing. An episode that a fault
-    of its environment cut short says little about the policy: it gets a negative number of its own.
+    """Return the seed of each turn's episode, (E, N), 0 where a turn is missing.
+
+    An episode that a fault of its environment cut short says little about the policy. It gets a
+    negative number of its own, so it is compared with nothing.
 
     steps: E lists of N Steps, or None where a turn is missing
     """
@@ -22,7 +25,10 @@ def groups_of(steps: list[list]) -> Tensor:
 
 
 def anchors_of(steps: list[list]) -> Tensor:
-    """A number for each turn, (E, N), equal where the agent was shown the same observation."""
+    """Return a number for each turn, (E, N), equal where the agent was shown the same observation.
+
+    steps: as above
+    """
     known: dict[str, int] = {"": 0}
-    number = lambda step: known.setdefault(step.saw, len(known)) if step else 0
-    return torch.tensor([[number(step) for step in turn] for turn in steps])
+    numbers = [[known.setdefault(s.saw, len(known)) if s else 0 for s in row] for row in steps]
+    return torch.tensor(numbers)

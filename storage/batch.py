@@ -1,0 +1,200 @@
+"""Batch: the collected turns as tensors, from response ids to advantages.
+
+Tensors are (E, N, T): turns, environments, response tokens, where T is the longest response. Turn t
+of environment n is row t * N + n where turns are flat. If environments have different numbers of
+turns (whole episodes), E is the largest; the turns that others lack are None in lists, masked in
+tensors, and not in `rows`. An update needs, in this order:
+
+    score            log pi_old, log pi_0 and V of every response token
+    penalise_kl      the KL penalty becomes part of the rewards
+    compute_returns  advantages and returns
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+import torch
+from torch import Tensor
+
+from common.ranks import ALONE, Ranks
+from storage.minibatch import MicroBatch, Sample, micro_batches, one_per_turn
+
+MISSING = (None, None)  # response and step of a turn that an environment does not have
+
+
+def trained_scores(batch: "Batch", actor_critic, micro_batch: MicroBatch):
+    """Return the trained model's Scores of the sampled tokens, which define pi_old.
+
+    The engine's log-probs would not do: its kernels round differently, so ratios would not begin
+    at 1. In bf16 the same holds if scoring and update use different micro-batches.
+    """
+    return actor_critic(micro_batch)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How batches are scored.
+
+    token_budget: padded tokens of one forward pass
+    ranks: each computes its share of the rows and gets all results
+    layout: makes the rows of the model, from the samples and N
+    old_scores: where log pi_old and V come from, as `trained_scores`
+    critic: whether there is one; without it there are no values and no returns
+    """
+
+    token_budget: int = 10**6
+    ranks: Ranks = ALONE
+    layout: Callable = one_per_turn
+    old_scores: Callable = trained_scores
+    critic: bool = True
+
+
+class Batch:
+    """The turns of all N environments.
+
+    turns: for each environment, the pairs (Response, Step) that it has completed
+    next_prompts: s_{E+1} of each environment
+    final_prompts: (t, n) -> the prompt after a turn that a time limit or a fault cut off
+    episodes: the record to which these turns are added
+    """
+
+    def __init__(
+        self, turns: list[list], next_prompts: list, final_prompts: dict, scoring: Scoring, episodes
+    ):
+        self.scoring, self.device, self.episodes = scoring, scoring.ranks.device, episodes
+        self.next_prompts, self.final_prompts = next_prompts, final_prompts
+        by_turn = list(zip_longest(*turns, fillvalue=MISSING))
+        self.responses = [[response for response, _ in row] for row in by_turn]  # E lists of N
+        self.steps = [[step for _, step in row] for row in by_turn]
+        self.e_len, self.n_env = len(by_turn), len(turns)
+        flat = enumerate(chain(*by_turn))
+        self.played = {row: turn for row, turn in flat if turn is not MISSING}
+        self.rows = list(self.played)
+        self.samples = [
+            Sample(r.prompt.ids, r.ids, r.temperature) if r else Sample((), ())
+            for r in chain(*self.responses)
+        ]
+        self.layout = scoring.layout(self.samples, self.n_env)
+        self._pad()
+
+    def _pad(self) -> None:
+        """Make the (E, N, T) tensors and put each turn's reward on its last response token."""
+        E, N = self.e_len, self.n_env
+        lengths = [len(sample.response) for sample in self.samples]
+        lengths = torch.tensor(lengths, device=self.device).view(E, N, 1)
+        T = int(lengths.max())
+        self.response_mask = torch.arange(T, device=self.device) < lengths  # (E, N, T)
+        zeros = torch.zeros(E, N, T, device=self.device)
+        self.logps, self.ref_logps, self.rewards = zeros, zeros.clone(), zeros.clone()
+        self.values = zeros.clone() if self.scoring.critic else None
+        rewards = [[step.reward if step else 0.0 for step in row] for row in self.steps]
+        rewards = torch.tensor(rewards, device=self.device).unsqueeze(-1)
+        self.rewards.scatter_(-1, (lengths - 1).clamp(min=0), rewards)
+        # A missing turn stands behind the end of an episode, so nothing flows back through it.
+        ends = [[step.done if step else True for step in row] for row in self.steps]
+        self.episode_ends = torch.tensor(ends)  # (E, N)
+
+    # ---- the sampled tokens, (R,), of a micro-batch -------------------------------------------
+
+    def micro_batches(self, rows: Sequence[int]) -> Iterator[MicroBatch]:
+        """Yield this rank's micro-batches of the turns `rows`."""
+        together, budget = self.layout.together(rows), self.scoring.token_budget
+        return micro_batches(self.samples, together, budget, self.device, self.scoring.ranks)
+
+    def masks(self, rows: Sequence[int] | Tensor) -> Tensor:
+        """Return the response masks of some turns, (turns, T)."""
+        return self.response_mask.flatten(0, 1)[rows]
+
+    def put(self, tensor: Tensor, rows: Tensor, flat: Tensor) -> None:
+        """Write the flat results (R,) of the turns `rows` into a tensor (E, N, T)."""
+        mask = self.masks(rows)
+        block = torch.zeros(mask.shape, dtype=tensor.dtype, device=tensor.device)
+        block[mask] = flat.to(tensor.dtype)
+        tensor.flatten(0, 1)[rows] = block  # flatten returns a view: this writes into `tensor`
+
+    def take(self, tensor: Tensor, rows: Tensor) -> Tensor:
+        """Read what `put` writes, flat (R,)."""
+        return tensor.flatten(0, 1)[rows][self.masks(rows)]
+
+    # ---- scores ---------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def score(self, actor_critic, reference, minibatches: list[list[int]]) -> None:
+        """Compute log pi_old, log pi_0 and V of every response token.
+
+        minibatches: rows of each, as the first epoch of the update takes them, so that both see
+            the same micro-batches and the first ratios are exactly 1
+        """
+        old_scores, critic = self.scoring.old_scores, self.scoring.critic
+        computed = [self.logps, self.ref_logps, *([self.values] if critic else [])]
+        for tensor in computed:
+            tensor.zero_()
+        for micro in chain.from_iterable(map(self.micro_batches, minibatches)):
+            scores = old_scores(self, actor_critic, micro)
+            self.put(self.logps, micro.rows, scores.logps)
+            if critic:
+                self.put(self.values, micro.rows, scores.values)
+            self.put(self.ref_logps, micro.rows, reference(micro))
+        for tensor in computed:
+            self.scoring.ranks.sum(tensor)  # one rank has computed each row, others hold zeros
+        if critic:
+            self._score_ends(actor_critic)
+
+    @torch.no_grad()
+    def score_values(self, actor_critic) -> None:
+        """Compute V alone, for the critic's warm-up: the actor stands still, so the KL is 0."""
+        self.values.zero_()
+        for micro in self.micro_batches(self.rows):
+            self.put(self.values, micro.rows, actor_critic.values(micro))
+        self.scoring.ranks.sum(self.values)
+        self._score_ends(actor_critic)
+
+    def _score_ends(self, actor_critic) -> None:
+        """Compute V(s_{E+1}), (N,), and V of the final observations of episodes cut off.
+
+        A prompt's value stands before the first token of a response, so each prompt gets a response
+        of one token. Which token does not matter: attention is causal.
+        """
+        cut, scoring = sorted(self.final_prompts), self.scoring
+        prompts = self.next_prompts + [self.final_prompts[at] for at in cut]
+        samples = [Sample(prompt.ids, [0]) for prompt in prompts]
+        rows, values = [[row] for row in range(len(samples))], torch.zeros(len(samples))
+        for micro in micro_batches(samples, rows, scoring.token_budget, self.device, scoring.ranks):
+            values[micro.rows] = actor_critic.values(micro).float().cpu()
+        scoring.ranks.sum(values)  # each rank has computed its share of the prompts
+        self.bootstrap = values[: self.n_env]  # (N,)
+        self.final_values = dict(zip(cut, values[self.n_env :].tolist(), strict=True))
+
+    # ---- rewards and returns --------------------------------------------------------------------
+
+    def mean_kl(self) -> float:
+        """Return the mean KL to the reference per response token, by the k1 estimate."""
+        return (self.logps - self.ref_logps)[self.response_mask].mean().item()
+
+    def penalise_kl(self, kl) -> None:
+        """Subtract beta times the KL estimate from each response token's reward (paper, 3.1)."""
+        if kl.reward_coef > 0:  # else there may be no reference, and log pi_0 is unknown
+            estimate = kl.estimate(self.logps, self.ref_logps)
+            self.rewards -= kl.reward_coef * torch.where(self.response_mask, estimate, 0.0)
+
+    def compute_returns(self, estimator: Callable) -> None:
+        """Fill `advantages` and `returns`, (E, N, T), by what `make_estimator` returns."""
+        if self.scoring.critic:
+            self._find_next_values()
+        self.advantages, self.returns = estimator(
+            rewards=self.rewards,
+            values=self.values,
+            response_mask=self.response_mask,
+            next_values=self.next_values.to(self.device) if self.scoring.critic else None,
+            episode_ends=self.episode_ends.to(self.device),
+            steps=self.steps,
+        )
+
+    def _find_next_values(self) -> None:
+        # V of the state after each turn: the next turn's first value, or the bootstrap value where
+        # the batch ends. An ended episode is worth 0, or V of its final observation if cut off.
+        self.next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])
+        self.next_values[self.episode_ends] = 0.0
+        for (t, n), value in self.final_values.items():
+            self.next_values[t, n] = value

@@ -1,0 +1,184 @@
+"""Collection: the turns of N environments while they are being played.
+
+`main.collect` fills ragged lists, one for each environment, because each has its own pace:
+
+    keep_response  a response was sampled      bootstrap  the prompt at a time limit is known
+    insert         its turn is complete        finish     the prompt s_{E+1} is known
+
+`join` brings the lists of all ranks together and returns them as a `Batch` of tensors. A schedule
+decides how many turns an environment takes and when it is asked for the next one. `FixedTurns` is
+the paper's; others stand in storage/schedules.py and ppo/evaluation.py.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from storage.batch import Batch, Scoring
+from storage.episodes import Episodes
+
+
+class Turn(NamedTuple):
+    response: object  # a Response, with the prompt that it answers
+    step: object  # what the environment made of it
+
+
+class Schedule:
+    """Decides when environments take turns. Here each goes on by itself.
+
+    turns: for each of this rank's environments, the turns that it has completed in this batch
+    """
+
+    def wants(self, n: int, turns: list[list[Turn]]) -> bool:
+        """Whether environment n takes another turn in this batch."""
+        raise NotImplementedError
+
+    def ready_to_ask(self, n: int, turns: list[list[Turn]]) -> Sequence[int]:
+        """The environments to ask for a response once environment n has completed a turn."""
+        return [n]
+
+    def group_member(self, n: int) -> int:
+        """Number of environment n among those that play the same episodes: their noise differs."""
+        return 0
+
+
+@dataclass(frozen=True)
+class FixedTurns(Schedule):
+    """Exactly E = e_len turns of each environment. Episodes go on across batches, so long episodes
+    are in a batch as often as short ones."""
+
+    e_len: int
+
+    def wants(self, n: int, turns: list[list[Turn]]) -> bool:
+        return len(turns[n]) < self.e_len
+
+
+def at_faults(step) -> bool:
+    """The paper's rule: a time limit is a failure, worth 0. But the policy had no part in a failure
+    of the environment itself, so V of what it would have seen next stands for the rest."""
+    return bool(step.fault) and step.truncated and not step.terminated
+
+
+def at_time_limits(step) -> bool:
+    """Bootstrap from V wherever an episode was cut off before it had an outcome."""
+    return step.truncated and not step.terminated
+
+
+def never(step) -> bool:
+    return False
+
+
+class Collection:
+    """Collects this rank's share of N environments, numbered from 0.
+
+    n_env: N, environments of all ranks together
+    scoring: how the batch is scored later; it also knows the ranks
+    needs_bootstrap: whether V stands for what a Step cut off, as `at_faults`
+    episodes: record of the episodes under way and the finished ones; outlives the batch
+    """
+
+    def __init__(
+        self, n_env: int, schedule: Schedule, scoring: Scoring, *,
+        needs_bootstrap: Callable = at_faults, episodes: Episodes | None = None,
+    ):  # fmt: skip
+        self.n_env, self.schedule, self.scoring = n_env, schedule, scoring
+        self.ranks, self.share = scoring.ranks, scoring.ranks.share(n_env)
+        self.needs_bootstrap = needs_bootstrap
+        self.episodes = episodes or Episodes(n_env)
+        self._begin()
+
+    def _begin(self) -> None:
+        N = len(self.share)
+        self.responses = [None] * N  # the response that each environment acts on
+        self.turns: list[list[Turn]] = [[] for _ in range(N)]
+        self.next_prompts = [None] * N  # s_{E+1} of each environment: its value is the bootstrap
+        self.final_prompts = {}  # (t, n) -> prompt at the final observation of an episode cut off
+
+    def longer(self, times: int) -> "Collection":
+        """Return an empty collection of `times` batches at once, with the same `episodes`."""
+        collection = copy(self)
+        collection.schedule = replace(self.schedule, e_len=times * self.schedule.e_len)
+        collection._begin()
+        return collection
+
+    @property
+    def full(self) -> bool:
+        return all(prompt is not None for prompt in self.next_prompts)
+
+    @property
+    def counts(self) -> list[int]:
+        """How many turns each environment has completed."""
+        return [len(turns) for turns in self.turns]
+
+    def progress(self) -> float:
+        """Return the share of this rank's turns that are complete; whole episodes may pass 1."""
+        return sum(self.counts) / (len(self.turns) * self.schedule.e_len)
+
+    def wants(self, n: int) -> bool:
+        return self.schedule.wants(n, self.turns)
+
+    def ready_to_ask(self, n: int) -> Sequence[int]:
+        return self.schedule.ready_to_ask(n, self.turns)
+
+    def group_member(self, n: int) -> int:
+        return self.schedule.group_member(n)
+
+    def previous_ids(self, n: int) -> list[int]:
+        """The ids of the last prompt of environment n and of its response; [] at first."""
+        return self.episodes.previous_ids[self.share[n]]
+
+    def keep_response(self, n: int, response) -> None:
+        """Keep the response that environment n is about to act on."""
+        self.responses[n] = compact(response)
+        self.episodes.previous_ids[self.share[n]] = whole(response)
+
+    def insert(self, n: int, step) -> None:
+        """Keep what environment n answered, which completes its turn."""
+        done = self.next_prompts[n] is not None
+        assert not done, f"environment {n} already has its {len(self.turns[n])} turns"
+        self.turns[n].append(Turn(self.responses[n], step))
+
+    def bootstrap(self, n: int, prompt) -> None:
+        """Keep what the agent would have seen after the turn just inserted, which was cut off."""
+        self.final_prompts[len(self.turns[n]) - 1, n] = prompt
+
+    def finish(self, n: int, prompt) -> None:
+        """Keep the prompt s_{E+1} that follows the last turn of environment n."""
+        self.next_prompts[n] = prompt
+
+    def join(self) -> Batch:
+        """Bring the turns of all ranks together: each rank gets the whole batch."""
+        complete = not any(map(self.wants, range(len(self.turns))))
+        assert complete, f"turns per environment {self.counts}, not {self.schedule.e_len}"
+        first = self.share[0]  # global index of this rank's environment 0
+        final = [((t, first + n), prompt) for (t, n), prompt in self.final_prompts.items()]
+        final_prompts = dict(self.ranks.gather(final))
+        turns, next_prompts = self.ranks.gather(self.turns), self.ranks.gather(self.next_prompts)
+        batch = Batch(turns, next_prompts, final_prompts, self.scoring, self.episodes)
+        # Episodes are recorded in the order of turns: no figure depends on who answered first.
+        for row in batch.rows:
+            t, n = divmod(row, self.n_env)
+            self.episodes.insert(n, batch.steps[t][n])
+        for n, played in enumerate(turns):  # other ranks' turns, too: a checkpoint holds all
+            self.episodes.previous_ids[n] = whole(played[-1].response)
+        return batch
+
+    def after_update(self, batch: Batch) -> None:
+        """Forget the turns that were trained on. Environments go on from where they are."""
+        self.episodes.turns += len(batch.rows)
+        self._begin()
+
+
+def compact(response):
+    """Return a Response whose ids and log-probs are arrays, also those of its prompt: 4 bytes for
+    each number instead of some 36."""
+    prompt = replace(response.prompt, ids=array("i", response.prompt.ids))
+    logps = array("f", response.logps)  # engines compute in float32, so this is exact
+    return replace(response, prompt=prompt, ids=array("i", response.ids), logps=logps)
+
+
+def whole(response) -> list[int]:
+    """Return the ids of a prompt and its response."""
+    return [*response.prompt.ids, *response.ids]
