@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from made_runs import EVALUATION
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -126,8 +127,11 @@ def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, cap
     """The warm-up and the evaluation count theirs, too."""
     args = SimpleNamespace(resume=None, eval_only=False, num_updates=9, log_envs=0, track="none")
     told = Logger(args, tmp_path, 0, None)
-    fault, rollouts = dict(env=3, error="boom"), SimpleNamespace(n_env=0, rows=())
-    rollouts.engine_logps = lambda: None
+    empty = dict(logps=torch.zeros(0), response_mask=torch.zeros(0).bool(), device="cpu")
+    fault, rollouts = (
+        dict(env=3, error="boom"),
+        SimpleNamespace(n_env=0, rows=(), played={}, **empty),
+    )
     told.warmup({"time/total": 1.0}, SimpleNamespace(faults=[fault]), rollouts)
     said = capsys.readouterr().out
     assert said == (
