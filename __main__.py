@@ -17,6 +17,7 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parent
 COMMANDS = {  # name -> "module:function", the flags that come first, and what the command does
+    "envs": ("envs.__main__:main", [], "list the environments"),
     "train": ("main:program", [], "train, as `python main.py` does"),
     "evaluate": ("main:program", ["--eval-only"], "evaluate a RUN, or any --model"),
     "report": ("reports.curves:main", [], "draw the learning curves of runs"),
@@ -48,6 +49,8 @@ def main() -> int:
     sys.path.insert(0, str(HOME))
     sys.path.append(os.getcwd())  # for modules of the user's own
     module, _, function = place.partition(":")
+    if module == "main":  # --help and a mistake are answered before main's slow imports
+        import_module("arguments").get_args()
     return getattr(import_module(module), function)()
 
 

@@ -11,6 +11,12 @@ from itertools import count
 
 import run.process as process  # first: it keeps Ctrl-C quiet while the others are imported
 from arguments import get_args
+from common.cli import LOADING, life_sign
+
+# --help and a mistake are answered before the slow imports below
+ARGS = get_args() if __name__ == "__main__" else None
+life_sign(LOADING)
+
 from envs.agents.untrained import with_untrained_calls
 from envs.pool.groups import episode_seeds
 from envs.pool.resilient import make_envs
@@ -181,7 +187,7 @@ def program(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code. A user's mistake is told in one line."""
     process.set_up()
     try:
-        args = get_args(argv)
+        args = ARGS or get_args(argv)
         process.choose_threads(args.model)
         return 0 if check_fit(args) else main(args)
     except (Exception, KeyboardInterrupt) as error:

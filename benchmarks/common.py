@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
-from arguments import TINY
 from common.ranks import ALONE
 from ppo.engines.contract import make_engine
+from recipes import TINY
 
 GB = 2**30
 SHAPES = {

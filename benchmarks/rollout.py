@@ -23,7 +23,6 @@ import gymnasium
 import numpy as np
 import torch
 
-from arguments import TINY
 from benchmarks.common import SHAPES, Stopwatch, make_vllm, medians, save_model, seconds
 from common.cli import Parser
 from common.ranks import ALONE
@@ -36,6 +35,7 @@ from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import choose_dtype
 from ppo.model.pretrained import load_lm
+from recipes import TINY
 from run.stop import Stop
 from storage.batch import Scoring
 from storage.collection import Collection, FixedTurns

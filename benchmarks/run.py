@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import torch
 from minigrid.minigrid_env import MiniGridEnv
 
-from arguments import GROUPED, MODELS, TINY, get_args
+from arguments import get_args
 from benchmarks.common import GB, Stopwatch, medians, proc_bytes, run_python, seconds
 from common.cli import Parser
 from envs import make_env
@@ -35,6 +35,8 @@ from ppo.engines.lockstep import TransformersEngine
 from ppo.model import decoder
 from ppo.model.actor_critic import make_models
 from ppo.model.reference import Reference
+from recipes import MODELS, TINY
+from run.checks import GROUPED
 from run.stop import Stop
 from storage.batch import Batch
 from storage.engine_scores import engine_scores

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from arguments import TINY, get_args
+from arguments import get_args
 from benchmarks.common import Stopwatch, proc_bytes
 from common.ranks import ALONE
 from envs.pool.resilient import make_envs
@@ -34,6 +34,7 @@ from ppo.distributed import make_ranks
 from ppo.engines.contract import Engine
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import Scores, make_models
+from recipes import TINY
 from run.figures import batch_figures
 from run.process import GARBAGE
 from run.stop import Stop

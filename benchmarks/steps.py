@@ -18,13 +18,13 @@ from unittest.mock import patch
 
 import torch
 
-from arguments import TINY
 from benchmarks.common import SHAPES, Stopwatch, make_vllm, save_model
 from common.chat import Sampling
 from common.cli import Parser
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.pretrained import load_lm
+from recipes import TINY
 
 PROMPT_LIMIT, PROMPT = 1024, 200  # tokens
 

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = (
     "common envs memory storage ppo run reports paper models benchmarks tests main.py arguments.py "
-    "__main__.py"
+    "recipes.py __main__.py"
 ).split()
 OURS = [ROOT / name for name in NAMES]
 NOT_A_USERS = [Path(os.__file__).resolve().parent, *OURS]

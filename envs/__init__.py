@@ -142,7 +142,7 @@ def _find(name: str) -> tuple[type, list[str]]:
             return environment, task
     near = ", ".join(difflib.get_close_matches(name, names(), 5, 0))
     raise UserError(
-        f"unknown environment {name!r}; nearest first: {near}; all: python main.py --list-envs; "
+        f"unknown environment {name!r}; nearest first: {near}; all: python -m envs; "
         f"one of yours: {', '.join(FORMS)}"
     )
 

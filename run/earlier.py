@@ -23,17 +23,19 @@ def folder(text: str) -> Path:
     return path
 
 
-def resumed_run(known: argparse.Namespace) -> Path | None:
-    """Return the directory of the run that goes on, if one does."""
-    auto = known.resume == Path("auto")
-    if known.override and not known.resume:
+def resumed_run(typed: dict) -> Path | None:
+    """Return the directory of the run that goes on, if one does. `typed` has the given flags."""
+    run, resume = typed.get("run_dir"), typed.get("resume")
+    auto = resume == Path("auto")
+    if typed.get("override") and not resume:
         raise UserError("--override is about a run that goes on: it goes with --resume")
-    if known.resume and known.run_dir and not auto:
+    if resume and run and not auto:
         raise UserError("--resume goes on in its own directory; leave --run-dir out")
-    if auto and not known.run_dir:
+    if auto and not run:
         raise UserError("--resume auto needs --run-dir, the directory to start or go on in")
-    begun = auto and (known.run_dir / "args.json").exists()
-    return (known.run_dir if begun else None) if auto else known.resume
+    if auto:
+        return run if (run / "args.json").exists() else None
+    return resume
 
 
 def saved_args(run: Path) -> dict:

@@ -14,9 +14,10 @@ from real_runs import CLOCK, launch, load_checkpoint, wait_for
 from transformers import AutoTokenizer
 
 import main
-from arguments import TINY, get_args
+from arguments import get_args
 from memory.render import Renderer
 from ppo.engines.contract import Engine
+from recipes import TINY
 from run.saved import checkpoints
 from storage.batch import Batch
 

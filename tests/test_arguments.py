@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from arguments import NARROW, TINY, WORKERS, get_args
+from arguments import get_args
+from recipes import NARROW, TINY, WORKERS
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ["--model", "org/model"]
@@ -246,7 +248,7 @@ def test_template_arguments_are_a_json_object(capsys):
 
 def test_help_is_there_at_once(tmp_path):
     """main.py imports nothing heavy before it answers, nor before it tells a mistake."""
-    for words, code in (["--help"], 0), (["--list-envs"], 0), (["--model", "m", "--lr", "9"], 2):
+    for words, code in (["--help"], 0), (["--show-recipe"], 0), (["--model", "m", "--lr", "9"], 2):
         timed = [sys.executable, "-X", "importtime", ROOT / "main.py", *words]
         done = subprocess.run(timed, cwd=tmp_path, capture_output=True, text=True)
         imported = {line.split()[-1] for line in done.stderr.splitlines() if "import time" in line}
@@ -260,6 +262,29 @@ def test_help_shows_the_defaults_of_what_is_typed(capsys):
         get_args(["--env-name", "babyai-goto", "--model", "org/name", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert end.value.code == 0 and "number of PPO updates (default: 300)" in shown
+
+
+def test_the_names_of_environments_are_printed():
+    command = [sys.executable, "-m", "envs"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"babyai-goto", "crafter", "toy"} <= {*done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "--env-name crafter", "--env-name crafter --model org/m", "--advantages turn-gae",
+     "--advantages grpo --group-size 8", "--advantages rloo --group-size 8 --model org/m",
+     "--env-name agent:examples.openai_agent:solve", "--kl-coef 0 --lora-rank 4",
+     "--eval-only --temperature 0", "--template-kwargs '{\"enable_thinking\": false}'"],
+)  # fmt: skip
+def test_the_recipe_is_a_command_line(line, capsys):
+    with pytest.raises(SystemExit) as end:
+        get_args([*shlex.split(line), "--show-recipe"])
+    shown = capsys.readouterr().out
+    assert end.value.code == 0 and shown.startswith("python main.py")
+    again = get_args(shlex.split(shown.replace("\\\n", ""))[2:])
+    args = get_args(shlex.split(line))
+    assert vars(again) | {"defaults": None} == vars(args) | {"defaults": None}
 
 
 def test_other_programs_import_nothing_heavy_before_they_parse():

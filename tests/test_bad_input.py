@@ -22,8 +22,8 @@ from bad_envs import STRANGE
 from safetensors.torch import load_file, save_file
 
 import main
-from arguments import TINY
 from ppo.engines.lockstep import TransformersEngine
+from recipes import TINY
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = """--model ./m --env-name toy --n-env 2 --e-len 2 --minibatch 4 --num-updates 1 --w-epoch 0

@@ -22,7 +22,7 @@ from small_envs import Dice, Flaky
 from torch.testing import assert_close
 
 import main
-from arguments import TINY, get_args
+from arguments import get_args
 from envs.contract import Fault
 from envs.pool import faults
 from envs.pool.groups import episode_seeds
@@ -34,6 +34,7 @@ from ppo.engines.contract import Response
 from ppo.kl import KLPenalty, k3
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.terms import KLInLoss, make_objective
+from recipes import TINY
 from reports import viewer
 from run.figures import batch_figures
 from run.saved import checkpoints

@@ -20,13 +20,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import main
-from arguments import TINY, get_args
+from arguments import get_args
 from envs import make_env
 from envs.pool.resilient import ResilientPool
 from envs.pool.serial import EpisodeSeeds, training_seeds
 from memory.window import WindowMemory
 from ppo.engines.contract import Response
 from ppo.evaluation import EvaluationEpisodes
+from recipes import TINY
 from run.saved import checkpoints
 from run.stop import Stop
 from storage.collection import at_faults, at_time_limits

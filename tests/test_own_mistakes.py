@@ -12,9 +12,9 @@ from own_files import attribute, marked, method, place, work_in, write
 
 import main
 import memory
-from arguments import TINY
 from envs.text_env import Observation
 from ppo.advantages import make_estimator
+from recipes import TINY
 
 SMALL = f"""--model {TINY} --env-name toy --n-env 2 --e-len 2 --minibatch 4 --num-updates 1
 --w-epoch 0 --response-limit 2 --eval-episodes 2 --eval-interval 0 --engine transformers

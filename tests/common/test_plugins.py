@@ -7,7 +7,7 @@ import pytest
 from real_runs import launch, start
 
 import main
-from arguments import TINY
+from recipes import TINY
 
 SMALL = f"""--model {TINY} --n-env 2 --e-len 2 --minibatch 4 --num-updates 1 --w-epoch 1 --w-iter 1
 --response-limit 4 --eval-episodes 2 --eval-interval 0 --run-dir run"""

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from arguments import TINY, get_args
+from arguments import get_args
 from envs import check_prompts, make_env
 from envs.games.babyai import ACTIONS, TIPS
 from envs.prompts import prompts_of
 from envs.text_env import THINK_ACT, act, begin
+from recipes import TINY
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "prompts.toml"
 

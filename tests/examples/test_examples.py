@@ -10,7 +10,6 @@ from own_files import work_in, write
 from real_runs import Forked, run
 from transformers import AutoTokenizer
 
-from arguments import MODELS
 from common.chat import Sampling
 from envs import make_env
 from envs.text_env import act, begin
@@ -19,6 +18,7 @@ from memory.render import Renderer
 from memory.verbatim import VerbatimMemory
 from memory.window import WindowMemory
 from models.players.calculator import TASKS, Player
+from recipes import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = str(MODELS / "tiny-calculator")

@@ -8,10 +8,10 @@ from test_render import TEMPLATE, TOKENIZER, conversation, make_tokenizer, words
 from transformers import AutoTokenizer
 
 import memory
-from arguments import TINY
 from common.chat import Chat
 from envs.text_env import Observation
 from memory.render import Renderer
+from recipes import TINY
 
 TINY_TOKENIZER = AutoTokenizer.from_pretrained(TINY)
 END = TINY_TOKENIZER.eos_token_id

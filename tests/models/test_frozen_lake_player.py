@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from arguments import MODELS, get_args
+from arguments import get_args
 from envs.text_env import act, begin
 from memory.render import Renderer
 from models.clone import demonstrations
+from recipes import MODELS
 
 if not util.find_spec("textarena"):
     pytest.skip("textarena is not installed", allow_module_level=True)

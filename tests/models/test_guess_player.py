@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from arguments import MODELS
 from envs.text_env import begin
 from memory.render import Renderer
 from memory.window import WindowMemory
 from models.clone import demonstrations
 from models.players.guess import HALVE, PASSAGES, TASKS, Player
+from recipes import MODELS
 
 
 def play(episodes, **given):

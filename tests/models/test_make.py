@@ -8,7 +8,6 @@ import pytest
 from minigrid.core.constants import COLOR_NAMES
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from arguments import TINY
 from envs.games.babyai import BabyAI
 from envs.text_env import Observation
 from memory.render import Renderer
@@ -17,6 +16,7 @@ from models import make
 from models.clone import demonstrations
 from models.players import PLAYERS, babaisai
 from models.players.babyai import Player, thought, wanted_things
+from recipes import TINY
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from arguments import MODELS
 from memory.render import Renderer
 from models.clone import demonstrations
 from models.players import PLAYERS, babaisai, babyai, calculator, crafter
 from models.players.crafter import Sight
 from models.players.repeats import unchanged
+from recipes import MODELS
 
 BABA = ("babaisai", "babaisai-memory")
 

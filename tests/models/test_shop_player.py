@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from arguments import EMBEDDED_FAMILIES
 from memory.render import Renderer
 from models.clone import demonstrations
 from models.players.shop import TASKS, Player, response_with
+from recipes import EMBEDDED_FAMILIES
 
 MODEL = Path(EMBEDDED_FAMILIES["shop"]["model"])
 FAULTS = {name: n for name, n in TASKS["shop"].items() if name != "episodes"}

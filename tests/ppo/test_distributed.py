@@ -12,9 +12,10 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
 import main
-from arguments import TINY, get_args
+from arguments import get_args
 from common.ranks import Ranks
 from ppo.distributed import check_shares
+from recipes import TINY
 from run.saved import checkpoints, damaged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +64,8 @@ def test_metrics_do_not_depend_on_the_number_of_ranks(stage, two_ranks, one_proc
 # One rank of --zero-stage 3, made in the order of `main.main`.
 IN_MAINS_ORDER = """
 import deepspeed, torch
-from arguments import TINY, get_args
+from arguments import get_args
+from recipes import TINY
 from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.model.actor_critic import make_models

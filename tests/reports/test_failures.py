@@ -5,7 +5,7 @@ import json
 import pytest
 
 import main as trainer
-from arguments import TINY
+from recipes import TINY
 from reports import dialogue, viewer
 from reports.failures import group_failures, main, shares
 from reports.final_states import final_lines, tasks_of, varying

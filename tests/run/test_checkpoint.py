@@ -23,12 +23,13 @@ from real_runs import CLOCK, contents, launch, load_checkpoint, start, wait_for
 from transformers import AutoModelForCausalLM
 
 import main
-from arguments import TINY, get_args
+from arguments import get_args
 from common.errors import RunError
 from common.ranks import ALONE
 from envs.pool.resilient import ResilientPool
 from ppo.model.actor_critic import ActorCritic
 from ppo.optimizer import Stepper
+from recipes import TINY
 from reports.run_files import read_runs
 from run import saved
 from run.checkpoint import save_checkpoint

@@ -13,7 +13,7 @@ import torch
 from real_runs import Forked, load_checkpoint
 
 import main
-from arguments import TINY
+from recipes import TINY
 from run import process
 
 ROOT = Path(__file__).resolve().parents[2]

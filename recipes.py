@@ -1,0 +1,140 @@
+"""What environments, small models and estimators change in the paper's defaults.
+
+This file is data. A run's settings are the paper's (the defaults in arguments.py), overridden by
+the recipe of the environment's family, then, for a small model, by EMBEDDED and the recipe that the
+family has for it, then by the estimator's, and last by the flags on the command line.
+`python main.py --show-recipe ...` prints the result.
+"""
+
+import os
+from pathlib import Path
+
+MODELS = Path(__file__).resolve().parent / "models"  # the embedded models
+TINY = MODELS / "tiny"
+INF = float("inf")
+# The trainer needs one of a rank's processors, and more than eight workers have little to do.
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+WORKERS = max(0, min(PROCESSORS // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1, 8))
+
+LIBRARY = {"prompt_limit": 4096}  # rules, boards, long questions
+FAMILIES = {
+    "agent": {"memory": "verbatim", "prompt_limit": 4096},  # the program remembers by itself
+    "babaisai": {"response_limit": 384, "w_iter": 10},
+    "calculator": {"memory_length": 8},  # all turns of an episode
+    "crafter": {
+        "model": "Qwen/Qwen2.5-7B-Instruct",
+        "n_env": 128,
+        "e_len": 16,
+        "num_updates": 170,
+        "minibatch": 1024,
+        "w_epoch": 20,
+        "w_iter": 20,
+        "value_clip": INF,  # returns are about 10
+        "prompt_limit": 4096,
+        "env_workers": WORKERS,  # idle ones make the next worlds
+    },
+    "gem": LIBRARY,
+    "gsm8k": {"prompt_limit": 3072, "memory_length": 8},  # a turn may need an earlier result
+    "guess": {"memory_length": 8},  # the whole dialogue
+    "reasoning-gym": LIBRARY,
+    "scienceworld": LIBRARY,
+    "shop": {"memory_length": 8},  # the whole episode
+    "textarena": LIBRARY,
+    "textworld": LIBRARY,
+    "tools": {"memory_length": 8, "prompt_limit": 4096},  # a user's class
+}
+
+# A model below this hidden size takes the recipes of the embedded models. The size, unlike the
+# name of a directory, is the same in the model that a run exports and in every copy of it.
+NARROW = 512  # pretrained chat models are wider
+EMBEDDED = {
+    "model": str(TINY),
+    "num_updates": 40,
+    "ppo_epoch": 2,
+    "lr": 2e-4,
+    "critic_lr": 3e-4,
+    "w_iter": 6,
+    "w_lr": 5e-4,
+    "w_fraction": 0.2,
+    "critic_layers": 1,
+    "response_limit": 32,
+    "eval_interval": 20,
+    "env_workers": 0,  # workers change the engine's batches, and with them a run's last bits
+}
+CALCULATOR = {
+    "model": str(MODELS / "tiny-calculator"),
+    "num_updates": 80,
+    "lr": 4e-4,
+    "critic_lr": 1e-3,
+    "lr_schedule": "linear",
+    "w_epoch": 20,
+    "w_iter": 8,
+    "w_lr": 2e-3,
+    "critic_layers": 2,
+    "eval_interval": 40,
+}
+EMBEDDED_FAMILIES = {
+    "agent": CALCULATOR,  # the examples' agents ask its questions
+    "babaisai": {"model": str(MODELS / "tiny-babaisai")},
+    "calculator": CALCULATOR,
+    "crafter": {
+        "model": str(MODELS / "tiny-crafter"),
+        "n_env": 32,
+        "minibatch": 64,
+        "w_epoch": 10,
+        "num_updates": 120,
+        "lr_schedule": "linear",
+        "kl_coef": 0.01,
+        "eval_interval": 60,
+        "eval_episodes": 64,
+    },
+    "guess": {
+        "model": str(MODELS / "tiny-guess"),
+        "num_updates": 60,
+        "minibatch": 64,
+        "lr": 1.5e-4,
+        "critic_lr": 5e-4,
+        "lr_schedule": "linear",
+        "kl_coef": 0.01,
+        "w_epoch": 8,
+        "response_limit": 16,
+        "eval_interval": 30,
+    },
+    "shop": {
+        "model": str(MODELS / "tiny-shop"),
+        "num_updates": 60,
+        "lr": 3e-4,
+        "critic_lr": 5e-4,
+        "minibatch": 64,
+        "w_epoch": 8,
+    },
+    "textarena": {  # made for FrozenLake: no other embedded model plays a game of this library
+        "model": str(MODELS / "tiny-frozen-lake"),
+        "num_updates": 60,
+        "lr": 3e-4,
+        "critic_lr": 5e-4,
+        "minibatch": 64,
+        "w_epoch": 8,
+        "response_limit": 16,
+    },
+    "tools": CALCULATOR,
+}
+
+# Estimators other than the paper's have the settings that they were published with. Those without
+# a critic keep the scale of their advantages; GRPO's and GiGPO's KL penalty is part of the loss.
+NO_CRITIC = {"no_critic": True, "critic_layers": 0, "w_epoch": 0}
+ESTIMATORS = {
+    "turn-gae": {"first_token_weight": INF},  # one value a turn
+    "rloo": NO_CRITIC | {"whiten": "off", "kl_coef": 0.03},
+    "grpo": NO_CRITIC | {"whiten": "off", "kl_in": "loss", "kl_coef": 0.04},
+    "gigpo": NO_CRITIC | {"whiten": "off", "kl_in": "loss", "kl_coef": 0.01, "gamma_step": 0.95},
+}
+LORA_LR = 1e-4  # at least: in bf16 the merged weights would round smaller updates away
+
+
+def recipe(family: str, small: bool, estimator: str, no_critic: bool) -> dict:
+    """Return name -> value of the settings that differ from the paper's."""
+    chosen = dict(FAMILIES.get(family, {}))
+    if small:
+        chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(family, {})
+    return chosen | ESTIMATORS.get(estimator, NO_CRITIC if no_critic else {})

@@ -1,0 +1,159 @@
+"""Which settings do not go together. Each check raises a UserError that says what to type instead.
+
+Only the standard library is imported here, so that a mistake is answered at once. Checks that need
+the model or an environment stand where these are made.
+"""
+
+from importlib.util import find_spec
+
+from common.flags import spelled
+from common.plugins import UserError
+
+MAX_TURNS = 10**6  # of a batch, which is held in host memory
+ENGINES = ("auto", "vllm", "transformers")
+GROUPED = ("rloo", "grpo", "gigpo")  # estimators that compare the episodes of a group
+# Flags that would change nothing
+OF_A_CRITIC = (
+    "critic_layers",
+    "critic_lr",
+    "value_clip",
+    "value_grad_trunk",
+    "first_token_weight",
+    "w_iter",
+    "w_lr",
+    "w_fraction",
+    "use_proper_time_limits",
+)
+OF_TURNS, OF_TOKENS = ("gamma_step", "lam_step"), ("gamma_token", "lam_token")
+UNUSED = {
+    "token-gae": OF_TURNS,
+    "turn-gae": OF_TOKENS,
+    "rloo": OF_TURNS + OF_TOKENS,
+    "grpo": OF_TURNS + OF_TOKENS,
+    "gigpo": ("lam_step", *OF_TOKENS),
+}
+
+
+def check(args) -> None:
+    """Check the settings that every run needs, also one that only evaluates."""
+    if args.temperature == 0 and not args.eval_only:
+        raise UserError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
+    if args.track == "wandb" and find_spec("wandb") is None:
+        raise UserError("--track wandb needs the package wandb: pip install wandb")
+    if ":" not in args.engine and args.engine not in ENGINES:
+        choices = f"choices: {', '.join(ENGINES)}, or module:name of your own"
+        raise UserError(f"unknown engine {args.engine!r}; {choices}")
+    check_batch(args)
+    check_environments(args)
+    check_reference(args)
+
+
+def check_batch(args) -> None:
+    turns = args.turns_per_update or args.n_env * args.e_len
+    batch = f"n_env x e_len = {args.n_env} x {args.e_len} = {turns} turns"
+    if args.turns_per_update:
+        batch = f"--turns-per-update {turns}"
+    if turns * max(1, args.w_epoch) > MAX_TURNS:
+        times = f" ({args.w_epoch} times for the warm-up)" if args.w_epoch > 1 else ""
+        raise UserError(f"{batch}{times} are more than the {MAX_TURNS} that fit into memory")
+    if not (args.eval_only or args.group_size) and turns % args.minibatch:
+        raise UserError(f"{batch} do not divide into minibatches of {args.minibatch}")
+
+
+def check_environments(args) -> None:
+    if args.env_workers and args.env_threads:
+        both = f"--env-workers {args.env_workers} and --env-threads {args.env_threads}"
+        raise UserError(f"{both}: environments live in processes or in threads, not in both")
+    for name, count in (("workers", args.env_workers), ("threads", args.env_threads)):
+        if count > args.n_env:
+            raise UserError(f"--env-{name} {count} is more than --n-env {args.n_env}")
+    is_agent = args.env_name.startswith("agent:")
+    if is_agent != (args.memory == "verbatim") and ":" not in args.memory:
+        raise UserError(f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone")
+    if args.upstream and not args.upstream.startswith(("http://", "https://")):
+        raise UserError(f"--upstream {args.upstream}: a URL begins with http:// or https://")
+    if args.endpoint_sampling == "untrained":
+        bad = ["--group-size"] * bool(args.group_size)
+        bad += ["--engine transformers"] * (args.engine == "transformers")
+        bad += [f"--memory {args.memory}"] * (args.memory != "verbatim")
+        if bad:
+            raise UserError(f"--endpoint-sampling untrained does not go with {bad[0]}")
+
+
+def check_reference(args) -> None:
+    if args.reference == "sharded" and args.zero_stage != 3:
+        raise UserError("--reference sharded needs --zero-stage 3")
+    if args.reference == "none" and args.kl_coef > 0:
+        raise UserError("without a reference --kl-coef must be 0; --reference device has one")
+    if args.lora_rank and args.reference in ("host", "sharded"):
+        raise UserError(f"--lora-rank has no copy as a reference for --reference {args.reference}")
+    if args.offload_optimizer and not args.zero_stage:
+        raise UserError("--offload-optimizer needs --zero-stage 1, 2 or 3")
+    if args.kl_target is not None and args.kl_coef == 0:
+        raise UserError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
+
+
+def check_method(args, typed: dict) -> None:
+    """Check that estimator, batches, critic and KL fit, and that each flag in `typed` is used."""
+    if args.memory in ("full", "verbatim") and "memory_length" in typed:
+        raise UserError(f"--memory {args.memory} shows every turn; leave --memory-length out")
+    if typed.get("skip_first_eval") and typed.get("eval_only"):
+        raise UserError("--eval-only is the evaluation that --skip-first-eval leaves out")
+    if args.eval_only:
+        return
+    check_groups(args, typed)
+    name = args.advantages
+    if args.no_critic and name not in GROUPED and ":" not in name:
+        raise UserError(f"--advantages {name} needs a critic: leave --no-critic out")
+    given = [flag for flag in OF_A_CRITIC if flag in typed] + ["w_epoch"] * (args.w_epoch > 0)
+    if args.no_critic and given:
+        raise UserError(
+            f"without a critic there is nothing for {listed(given)} to set; leave it out "
+            f"(--advantages {name})"
+        )
+    if given := [flag for flag in UNUSED.get(name, ()) if flag in typed]:
+        raise UserError(f"--advantages {name} has no {listed(given)}; leave it out")
+    if args.kl_in == "loss" and args.kl_estimator == "k1" and args.kl_coef > 0:
+        raise UserError(
+            "--kl-in loss needs --kl-estimator k2 or k3: the gradient of k1 is 0 in expectation"
+        )
+    if args.num_turns and args.lr_schedule == "linear":
+        raise UserError(
+            "--lr-schedule linear falls to 0 over --num-updates, which --num-turns may end before: "
+            "it needs --lr-schedule constant"
+        )
+
+
+def check_groups(args, typed: dict) -> None:
+    name, size = args.advantages, args.group_size
+    if size and args.n_env % size:
+        raise UserError(f"--group-size {size} does not divide --n-env {args.n_env}")
+    if name in GROUPED and size < 2:
+        raise UserError(
+            f"--advantages {name} compares whole episodes that begin from one seed: it needs "
+            f"--group-size 2 or more, got {size}"
+        )
+    if size and "e_len" in typed:
+        raise UserError(
+            "--e-len cuts episodes into batches of equal turns; with --group-size, which keeps "
+            "them whole, give --turns-per-update"
+        )
+    if not size and "turns_per_update" in typed:
+        raise UserError(
+            "--turns-per-update is about whole episodes: it goes with --group-size; other batches "
+            "have n_env x e_len turns"
+        )
+
+
+def listed(names: list[str]) -> str:
+    return ", ".join(map(spelled, names))
+
+
+def unused(args) -> set[str]:
+    """Return the names of the settings that a run with these arguments does not read."""
+    names = {*UNUSED.get(args.advantages, ()), "e_len" if args.group_size else "turns_per_update"}
+    if args.no_critic:
+        names |= {*OF_A_CRITIC, "w_epoch"}
+    if args.memory in ("full", "verbatim"):
+        names |= {"memory_length"}
+    return names
