@@ -35,10 +35,11 @@ from common.flags import (
     flag,
     spelled,
 )
+from common.plugins import UserError
 from envs import check_data, check_prompts, family
 from envs.prompts import prompts_of
 from recipes import LORA_LR, NARROW, recipe
-from run.checks import check, check_method, unused
+from run.checks import check, check_method, listed, unused
 from run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
 
 ABOUT = """Train a language model as an agent with PPO, or evaluate one. The defaults shown are
@@ -110,8 +111,7 @@ class Batch:
 
     n_env: Count = flag(32, "number of environments that run in parallel")
     e_len: Count = flag(8, "turns of each environment per update")
-    group_size: Whole = flag(0, "collect whole episodes, this many from one seed; 0: exactly --e-len turns of each environment")
-    turns_per_update: CountOrNone = flag(None, "fewest turns of a batch of whole episodes (default: n_env x e_len)")
+    group_size: Whole = flag(0, "collect whole episodes, this many from one seed, n_env x e_len turns or more; 0: exactly e_len turns of each environment")
     advantages: str = flag("dual-gae", "dual-gae, token-gae, turn-gae, rloo, grpo, gigpo or module:function")
     no_critic: bool = flag(False, "train without values, as rloo, grpo and gigpo always do")
     gamma_step: Unit = flag(0.99, "discount from turn to turn")
@@ -122,7 +122,6 @@ class Batch:
     use_proper_time_limits: bool = flag(False, "bootstrap with V at a time limit, which otherwise counts as a failure")
     kl_in: Literal["reward", "loss"] = flag("reward", "put the KL penalty into the reward or the loss")
     kl_coef: Coefficient = flag(0.001, "coefficient beta of the KL penalty")
-    kl_estimator: Literal["k1", "k2", "k3"] = flag("k1", "estimator of the KL")
     kl_target: TargetOrNone = flag(None, "KL per token that beta adapts to (default: beta is constant)")
 
 
@@ -224,9 +223,22 @@ def settings_of(typed: dict, quick: bool) -> dict:
     recipes, or those of the run that is resumed. `quick`: nothing will run."""
     resumed = resumed_run(typed)
     saved = saved_args(resumed) if resumed else {}
+    saved = known_settings(saved, typed)
     if typed.get("env_threads") or typed.get("env_workers"):  # one kind replaces the other
         saved = {k: v for k, v in saved.items() if k not in ("env_workers", "env_threads")}
     return defaults(typed, quick) | saved
+
+
+def known_settings(saved: dict, typed: dict) -> dict:
+    """Return the settings of an earlier run that this version has. Without them all, the run can
+    only be evaluated: a UserError says so."""
+    others = saved.keys() - paper().keys() - {"defaults"}
+    if others and not typed.get("eval_only"):
+        raise UserError(
+            f"--resume {typed['resume']}: an earlier version made this run ({listed(others)}), and "
+            "this one cannot go on with it; --eval-only evaluates its model"
+        )
+    return {name: value for name, value in saved.items() if name not in others}
 
 
 def checked(settings: dict, typed: dict) -> Arguments:
@@ -270,14 +282,12 @@ def defaults(typed: dict, quick: bool) -> dict:
 
 def implied(chosen: dict, default: dict) -> dict:
     """Return the defaults that follow from other settings, which may be typed."""
-    turns = chosen["turns_per_update"] or chosen["n_env"] * chosen["e_len"]
+    turns = chosen["n_env"] * chosen["e_len"]
     threads, workers = chosen["env_threads"], default["env_workers"]
     return {
         "env_workers": 0 if threads else min(workers, chosen["n_env"]),
-        "turns_per_update": turns if chosen["group_size"] else None,
         "minibatch": min(default["minibatch"], turns),
         "lr": max(default["lr"], LORA_LR) if chosen["lora_rank"] else default["lr"],
-        "kl_estimator": "k3" if chosen["kl_in"] == "loss" else "k1",  # k1 has no gradient there
         "reference": "none" if chosen["kl_coef"] == 0 else "device",
     }
 

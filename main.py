@@ -85,14 +85,18 @@ def main(args) -> int:
         checkpoints = Checkpoints(args, run, ranks)
         if checkpoints.finished():
             return 0
-        kl, estimator, warm_up_critic = make_kl(args), make_estimator(args), make_warm_up(args)
+        kl, estimator, warm_up_critic = (
+            make_kl(args.batch),
+            make_estimator(args.batch),
+            make_warm_up(args),
+        )
         actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
         agent, rollouts = make_agent(args, actor_critic, ranks, kl), make_storage(args, ranks)
         start = checkpoints.restore(tokenizer, agent=agent, kl=kl, episodes=rollouts.episodes)
         mine = ranks.share(args.n_env)  # the environments that this rank plays
         envs = make_envs(args, episode_seeds(args.seed, mine, args.group_size), first=mine.start)
         cleanup.callback(envs.close)
-        memories = make_memories(args, envs.resume(checkpoints.places(mine)))
+        memories = make_memories(args.environment, envs.resume(checkpoints.places(mine)))
         render = make_render(args, tokenizer, memories[0])
         engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
         envs, engine = with_untrained_calls(args, envs, engine, render, args.seed)
@@ -167,7 +171,7 @@ def evaluate(args, engine, render, ranks, logger, timer, update: int, stop) -> N
     envs = make_envs(args, seeds, first=played.share.start, proven=not args.eval_only)
     logger.say(f"evaluation on {args.eval_episodes} episodes ...")
     with timer("eval", played.progress), closing(envs):
-        memories = make_memories(args, envs.resume(None))
+        memories = make_memories(args.environment, envs.resume(None))
         turns, sampler = with_untrained_calls(args, envs, engine, render, 0, evaluation=True)
         collect(turns, memories, sampler, render, played, 0, stop)
     if stop.asked:

@@ -115,7 +115,7 @@ def bench_estimators() -> None:
     """Print what an update costs with each estimator, all on the same whole episodes, and the
     share that its advantages take (target: below 1 %). Those without a critic have no values to
     compute; the times of scoring and of the update are added up."""
-    flags = "--group-size 8 --turns-per-update 256 --max-episode-steps 32".split()
+    flags = "--group-size 8 --max-episode-steps 32".split()
     agent, rollouts = scored_batch([*flags, "--w-epoch", "0"])
     alone = scored_batch([*flags, "--advantages", "rloo"])[0]
     lm, without = agent.actor_critic.lm, copy(rollouts)

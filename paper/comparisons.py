@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from paper.rows import EPISODES, ONLY_EPISODES, SCALES, PaperRow, measure_of
 
 TURNS = 256  # of an update, at least; 32 x 8
-GROUPS = {"group_size": 8, "turns_per_update": TURNS}
+GROUPS = {"group_size": 8}
 SEARCH_SEEDS = (101, 102)  # no seed of the comparison chooses its own learning rate
 
 
@@ -75,7 +75,7 @@ MODELS = {
     },
 }
 
-ONE_GROUP = GROUPS | {"n_env": 8}  # as its episodes are long
+ONE_GROUP = GROUPS | {"n_env": 8, "e_len": TURNS // 8}  # as its episodes are long
 DUAL = Method("dual-gae", "dual-discount GAE (ours)")
 COMPARISONS = {
     "estimators": Comparison(
@@ -126,7 +126,7 @@ COMPARISONS = {
             Method("first-token-1", "first token weighs 1", {"first_token_weight": 1}),
             Method("no-warm-up", "no warm-up, twice the updates", {"w_epoch": 0}),
             Method("undiscounted", "gamma_step 1, lam_step 1", {"gamma_step": 1, "lam_step": 1}),
-            Method("episodes", "whole episodes", {"group_size": 1, "turns_per_update": TURNS},
+            Method("episodes", "whole episodes", {"group_size": 1},
                    groups=True),
         ],
         "The first row is the method as it is: one critic layer, weight 3 on first tokens, a "

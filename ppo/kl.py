@@ -1,7 +1,8 @@
 """KL to the initial policy: estimates per token, and the coefficient of the penalty.
 
 `Batch.penalise_kl` subtracts the estimate of each sampled token from its reward. k1 is unbiased
-there; k2 and k3 are for comparison (J. Schulman, "Approximating KL divergence").
+there. In the loss its gradient would be zero in expectation, so k3 stands there
+(J. Schulman, "Approximating KL divergence").
 """
 
 from torch import Tensor
@@ -27,13 +28,15 @@ def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     return log_ratio.exp() - 1 - log_ratio
 
 
-KL_ESTIMATES = {"k1": k1, "k2": k2, "k3": k3}  # --kl-estimator
+KL_ESTIMATES = {"k1": k1, "k2": k2, "k3": k3}
 PLACES = {"reward": "ppo.kl:KLPenalty", "loss": "ppo.terms:KLInLoss"}  # --kl-in
 
 
-def make_kl(args) -> "KLPenalty":
-    penalty = find("place of the KL", args.kl_in, PLACES)
-    return penalty(args.kl_coef, args.kl_estimator, args.kl_target)
+def make_kl(batch) -> "KLPenalty":
+    """Make the penalty that the flags of the batch describe."""
+    penalty = find("place of the KL", batch.kl_in, PLACES)
+    estimator = "k3" if batch.kl_in == "loss" else "k1"
+    return penalty(batch.kl_coef, estimator, batch.kl_target)
 
 
 class KLPenalty:

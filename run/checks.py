@@ -49,10 +49,8 @@ def check(args) -> None:
 
 
 def check_batch(args) -> None:
-    turns = args.turns_per_update or args.n_env * args.e_len
+    turns = args.n_env * args.e_len
     batch = f"n_env x e_len = {args.n_env} x {args.e_len} = {turns} turns"
-    if args.turns_per_update:
-        batch = f"--turns-per-update {turns}"
     if turns * max(1, args.w_epoch) > MAX_TURNS:
         times = f" ({args.w_epoch} times for the warm-up)" if args.w_epoch > 1 else ""
         raise UserError(f"{batch}{times} are more than the {MAX_TURNS} that fit into memory")
@@ -101,7 +99,7 @@ def check_method(args, typed: dict) -> None:
         raise UserError("--eval-only is the evaluation that --skip-first-eval leaves out")
     if args.eval_only:
         return
-    check_groups(args, typed)
+    check_groups(args)
     name = args.advantages
     if args.no_critic and name not in GROUPED and ":" not in name:
         raise UserError(f"--advantages {name} needs a critic: leave --no-critic out")
@@ -113,10 +111,6 @@ def check_method(args, typed: dict) -> None:
         )
     if given := [flag for flag in UNUSED.get(name, ()) if flag in typed]:
         raise UserError(f"--advantages {name} has no {listed(given)}; leave it out")
-    if args.kl_in == "loss" and args.kl_estimator == "k1" and args.kl_coef > 0:
-        raise UserError(
-            "--kl-in loss needs --kl-estimator k2 or k3: the gradient of k1 is 0 in expectation"
-        )
     if args.num_turns and args.lr_schedule == "linear":
         raise UserError(
             "--lr-schedule linear falls to 0 over --num-updates, which --num-turns may end before: "
@@ -124,7 +118,7 @@ def check_method(args, typed: dict) -> None:
         )
 
 
-def check_groups(args, typed: dict) -> None:
+def check_groups(args) -> None:
     name, size = args.advantages, args.group_size
     if size and args.n_env % size:
         raise UserError(f"--group-size {size} does not divide --n-env {args.n_env}")
@@ -133,25 +127,15 @@ def check_groups(args, typed: dict) -> None:
             f"--advantages {name} compares whole episodes that begin from one seed: it needs "
             f"--group-size 2 or more, got {size}"
         )
-    if size and "e_len" in typed:
-        raise UserError(
-            "--e-len cuts episodes into batches of equal turns; with --group-size, which keeps "
-            "them whole, give --turns-per-update"
-        )
-    if not size and "turns_per_update" in typed:
-        raise UserError(
-            "--turns-per-update is about whole episodes: it goes with --group-size; other batches "
-            "have n_env x e_len turns"
-        )
 
 
-def listed(names: list[str]) -> str:
-    return ", ".join(map(spelled, names))
+def listed(names) -> str:
+    return ", ".join(map(spelled, sorted(names)))
 
 
 def unused(args) -> set[str]:
     """Return the names of the settings that a run with these arguments does not read."""
-    names = {*UNUSED.get(args.advantages, ()), "e_len" if args.group_size else "turns_per_update"}
+    names = {*UNUSED.get(args.advantages, ())}
     if args.no_critic:
         names |= {*OF_A_CRITIC, "w_epoch"}
     if args.memory in ("full", "verbatim"):

@@ -1,7 +1,6 @@
 """Which storage a command line asks for: the schedule of a batch, its layout, and its scoring."""
 
 from functools import partial
-from math import ceil
 
 from common.ranks import Ranks
 from storage.batch import Scoring, trained_scores
@@ -28,7 +27,7 @@ def make_storage(args, ranks: Ranks) -> Collection:
     )
     schedule = FixedTurns(args.e_len)
     if args.group_size:
-        schedule = WholeEpisodes(ceil(args.turns_per_update / args.n_env), args.group_size)
+        schedule = WholeEpisodes(args.e_len, args.group_size)
     bootstraps = at_time_limits if args.use_proper_time_limits else at_faults
     if args.no_critic:  # there is no V to ask
         bootstraps = never

@@ -26,7 +26,7 @@ def test_defaults_are_the_papers_babyai_run():
     assert (args.format_penalty, args.num_updates, args.eval_interval) == (0.1, 300, 30)
     assert (args.w_epoch, args.w_iter, args.w_fraction) == (40, 5, 0.1)
     assert (args.gamma_step, args.lam_step, args.gamma_token, args.lam_token) == (0.99, 0.95, 1, 1)
-    assert (args.kl_coef, args.kl_target, args.kl_estimator) == (0.001, None, "k1")
+    assert (args.kl_coef, args.kl_target, args.kl_in) == (0.001, None, "reward")
     assert (args.clip, args.value_clip, args.first_token_weight) == (0.2, 0.5, 3)
     assert args.entropy_coef == 0 and not args.use_proper_time_limits
 
@@ -129,6 +129,17 @@ def test_a_resumed_run_keeps_its_settings_whatever_the_size_of_its_model(tmp_pat
     assert get_args(["--resume", str(run)]).lr == 0.25
 
 
+def test_a_run_of_an_earlier_version_is_only_evaluated(tmp_path, capsys):
+    run = make_run(tmp_path / "run", kl_estimator="k3", lr=0.25)
+    with pytest.raises(SystemExit) as end:
+        get_args(["--resume", str(run)])
+    line = capsys.readouterr().err
+    assert end.value.code == 2 and line.count("\n") == 1
+    assert "an earlier version made this run (--kl-estimator)" in line
+    args = get_args(["--resume", str(run), "--eval-only"])
+    assert args.lr == 0.25 and not hasattr(args, "kl_estimator")
+
+
 def test_what_is_typed_counts_more():
     args = get_args(["--env-name", "crafter", *MODEL, "--n-env", "8", "--value-clip", "0.5"])
     assert (args.n_env, args.value_clip, args.e_len) == (8, 0.5, 16)
@@ -141,8 +152,8 @@ PUBLISHED = {
     "token-gae": {},
     "turn-gae": dict(first_token_weight=math.inf),
     "rloo": dict(whiten="off", kl_coef=0.03),
-    "grpo": dict(whiten="off", kl_coef=0.04, kl_in="loss", kl_estimator="k3"),
-    "gigpo": dict(whiten="off", kl_coef=0.01, kl_in="loss", kl_estimator="k3", gamma_step=0.95),
+    "grpo": dict(whiten="off", kl_coef=0.04, kl_in="loss"),
+    "gigpo": dict(whiten="off", kl_coef=0.01, kl_in="loss", gamma_step=0.95),
 }
 NO_CRITIC = dict(no_critic=True, critic_layers=0, w_epoch=0)
 
@@ -157,17 +168,15 @@ def test_estimators_bring_their_published_settings(name, model):
     changed = {k: args[k] for k in args if args[k] != plain[k]}
     expected = PUBLISHED[name] | (NO_CRITIC if grouped else {}) | {"advantages": name}
     if grouped:
-        expected |= dict(group_size=8, turns_per_update=32 * 8)
+        expected |= dict(group_size=8)
     assert changed == expected
 
 
 def test_typed_flags_win_over_published_settings():
     flags = "--advantages gigpo --group-size 4 --whiten on --kl-in reward --gamma-step 0.9"
     args = get_args([*flags.split(), *MODEL])
-    assert (args.whiten, args.kl_in, args.kl_estimator) == ("on", "reward", "k1")
+    assert (args.whiten, args.kl_in) == ("on", "reward")
     assert (args.kl_coef, args.gamma_step) == (0.01, 0.9)
-    args = get_args(["--kl-in", "loss", *MODEL])
-    assert args.kl_estimator == "k3"  # the gradient of k1 is 0 in expectation
     args = get_args(["--advantages", "my:own", "--no-critic", *MODEL])
     assert (args.critic_layers, args.w_epoch, args.whiten) == (0, 0, "on")
 

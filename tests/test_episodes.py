@@ -301,7 +301,7 @@ def test_the_kl_as_a_term_of_the_loss():
 # ---- the program --------------------------------------------------------------------------------
 
 SMALL = f"""--env-name babyai-goto --model {TINY} --engine transformers --n-env 4 --group-size 2
---max-episode-steps 6 --turns-per-update 20 --num-updates 3 --minibatch 8 --save-interval 1
+--max-episode-steps 6 --e-len 5 --num-updates 3 --minibatch 8 --save-interval 1
 --eval-interval 3 --eval-episodes 4 --skip-first-eval"""
 METHODS = ["rloo", "grpo --kl-target 0.1", "gigpo", "turn-gae --w-epoch 1 --w-iter 1"]
 

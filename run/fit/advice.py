@@ -73,7 +73,7 @@ def setting_of(args, device: int) -> Setting:
         token_budget=max(args.token_budget, args.prompt_limit + args.response_limit),  # a whole row
         n_env=max(1, args.n_env // ranks),
         # of whole episodes: the least; no environment here says how long its episodes are
-        e_len=max(1, (args.turns_per_update or args.n_env * args.e_len) // args.n_env),
+        e_len=args.e_len,
         engine="vllm" if vllm else "transformers",
         itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
         merged=args.merge_turns != "off" and args.memory in ("full", "verbatim"),

@@ -105,7 +105,7 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
         critic = not args.no_critic
         assert args.eval_interval == args.num_updates and args.eval_episodes == 512
         assert (args.group_size == 8) == (args.advantages in ("rloo", "grpo", "gigpo")) != critic
-        batch = args.turns_per_update or args.n_env * args.e_len
+        batch = args.n_env * args.e_len
         assert args.num_turns == (None if critic else args.num_updates * batch)
         turns.setdefault(args.env_name, set()).add((args.w_epoch + args.num_updates) * batch)
         rate = 4e-4 if args.env_name == "tools-calculator" else 2e-4
@@ -126,7 +126,7 @@ def test_ablations_change_one_thing(tmp_path, capsys, monkeypatch):
     assert changed == [
         {"critic_layers"}, {"critic_layers"}, {"first_token_weight"},
         {"w_epoch", "num_updates", "eval_interval"}, {"gamma_step", "lam_step"},
-        {"group_size", "turns_per_update", "num_turns"},
+        {"group_size", "num_turns"},
     ]  # fmt: skip
 
 
