@@ -82,16 +82,19 @@ def glob(word: str) -> list:
     return sorted(path.parent.glob(path.name)) if "*" in word else [word]
 
 
-def test_an_installed_copy_trains_and_tells_mistakes_in_one_line(site, tmp_path):
+def test_an_installed_copy_trains_and_reports_mistakes_in_one_line(site, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     env = os.environ | {"PYTHONPATH": str(site), "CUDA_VISIBLE_DEVICES": ""}
-    options = dict(cwd=tmp_path, env=env, capture_output=True, text=True)
-    run = lambda *words: subprocess.run([str(word) for word in words], **options)
+
+    def run(*words) -> subprocess.CompletedProcess:
+        command = [str(word) for word in words]
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
     assert {"bin", "turnwise"} == {p.name for p in site.iterdir() if p.suffix != ".dist-info"}
     assert "\n  reproduce " in run(site / "bin" / "turnwise", "--help").stdout
     missed = run(sys.executable, "-m", "turnwise", "trian")
-    said = "turnwise: error: unknown command 'trian'; did you mean train?\n"
-    assert (missed.returncode, missed.stderr) == (2, said)
+    message = "turnwise: error: unknown command 'trian'; did you mean train?\n"
+    assert (missed.returncode, missed.stderr) == (2, message)
 
     done = run(sys.executable, "-c", JOBS, *TYPED)
     assert done.returncode == 0, done.stderr
