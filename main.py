@@ -22,7 +22,7 @@ from envs.pool.groups import episode_seeds
 from envs.pool.resilient import make_envs
 from envs.pool.serial import evaluation_seeds
 from memory import make_memories
-from memory.render import make_render
+from memory.checks import make_render
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.distributed import make_ranks

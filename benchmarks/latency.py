@@ -28,7 +28,7 @@ from envs.pool.resilient import ResilientPool, make_envs
 from envs.pool.serial import training_seeds
 from main import collect
 from memory import make_memories
-from memory.render import make_render
+from memory.checks import make_render
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.engines.contract import make_engine

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 THINK, END_OF_THOUGHT = "<think>", "</think>"
-MARK = "\n[... {} characters are left out here ...]\n"
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,13 @@ class Chat(list):
     now: the current observation, which always stays
     template: arguments of the chat template: tools, enable_thinking, ...
     sampling: how the response is sampled
-    in_blocks: drop several turns at a time, so that prompts can extend one another in between
     """
 
     def __init__(self, head: list, turns: list[list], now: list, template: dict | None = None,
-                 sampling: Sampling = Sampling(), in_blocks: bool = False):  # fmt: skip
+                 sampling: Sampling = Sampling()):  # fmt: skip
         super().__init__(chain(head, *turns, now))
         self.head, self.turns, self.now = head, turns, now
         self.template, self.sampling = template or {}, sampling
-        self.in_blocks = in_blocks
 
     @classmethod
     def of(cls, messages: list[dict], template: dict | None = None) -> "Chat":
@@ -69,34 +66,15 @@ class Chat(list):
         """Return the messages of a prompt with the last n turns of the history."""
         return [*self.head, *chain(*self.turns[len(self.turns) - n :]), *self.now]
 
+    def kept(self, n: int) -> int:
+        """Return how many turns stay where only the last n of them fit."""
+        return n
+
 
 def is_message(thing) -> bool:
     """Return whether something is a chat message as memories keep it."""
     texts = [thing.get("role"), thing.get("content")] if isinstance(thing, dict) else [None]
     return all(isinstance(text, str) for text in texts)
-
-
-def one_call_each(messages: list[dict]) -> list[dict]:
-    """Write a message with several calls as several messages, each call before its result, for
-    chat templates that take one call per message."""
-    written, pending = [], []
-    for message in messages:
-        calls = message.get("tool_calls", [])
-        if len(calls) > 1:
-            said = [message["content"], *[""] * (len(calls) - 1)]
-            pending = [message | {"content": content, "tool_calls": [call]}
-                       for content, call in zip(said, calls, strict=True)]  # fmt: skip
-            continue
-        if pending and message["role"] == "tool":
-            written.append(pending.pop(0))
-        written.append(message)
-    return written + pending
-
-
-def shortened(text: str, n: int) -> str:
-    """Return the first and the last n / 2 characters, around a mark."""
-    tail = n // 2
-    return text[: n - tail] + MARK.format(len(text) - n) + text[len(text) - tail :]
 
 
 def after_thought(text: str) -> int:

@@ -7,7 +7,7 @@ does: if they were not found there, each call of the run would count as an answe
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from textwrap import shorten
 
 from common.calls import read
@@ -87,6 +87,7 @@ def check_calls(write: Callable[..., str], chat) -> None:
         raise UserError(f"{line}; {KNOWN}")
 
 
+@cache
 def refuses_two_calls(apply: Callable[..., str]) -> bool:
     """Whether a template (Llama's) takes only one call per message."""
     asked = {"role": "user", "content": "?"}
@@ -100,6 +101,28 @@ def refuses_two_calls(apply: Callable[..., str]) -> bool:
     except Exception:
         return True
     return False
+
+
+def with_calls_apart(messages: list[dict], apply: Callable[..., str]) -> list[dict]:
+    """Return messages whose calls a template can write. apply: its tokenizer's method"""
+    return one_call_each(messages) if refuses_two_calls(apply) else messages
+
+
+def one_call_each(messages: list[dict]) -> list[dict]:
+    """Write a message with several calls as several messages, each call before its result, for
+    chat templates that take one call per message."""
+    written, pending = [], []
+    for message in messages:
+        calls = message.get("tool_calls", [])
+        if len(calls) > 1:
+            said = [message["content"], *[""] * (len(calls) - 1)]
+            pending = [message | {"content": content, "tool_calls": [call]}
+                       for content, call in zip(said, calls, strict=True)]  # fmt: skip
+            continue
+        if pending and message["role"] == "tool":
+            written.append(pending.pop(0))
+        written.append(message)
+    return written + pending
 
 
 def call_of(name: str) -> dict:

@@ -1,8 +1,7 @@
 """From chat messages to prompt ids, within the prompt limit.
 
 A prompt that is too long loses its oldest history turns, and then the middle of the current
-observation: an environment that once says too much must not end a run of days. Nothing here imports
-torch or transformers.
+observation: an environment that once says too much must not end a run of days.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from common.chat import THINK, Chat, Sampling, one_call_each, shortened
+from common.chat import THINK, Chat, Sampling
 from common.plugins import UserError
-from common.template import check_template, refuses_two_calls
-from memory.verbatim import VerbatimMemory
 
 TODAY = datetime(2024, 7, 26)  # in templates that print the date: prompts must not change daily
 FIRST_TRY = 8  # history turns; up to so many are tokenised once, if they fit
@@ -27,23 +24,6 @@ class Prompt:
     reencoded: bool = False  # whether earlier responses are in other tokens than were sampled
     opened: str = ""  # what the chat template has written of the response: "<think>\n" or nothing
     sampling: Sampling = Sampling()  # how the response is sampled
-
-
-def make_render(args, tokenizer, memory) -> "Renderer":
-    """Return the Renderer of a command line.
-
-    memory: at the first turn of an episode, whose messages must fit whole and lose nothing, so that
-        a limit or a template that cannot work is told before the run begins. A resumed run is in
-        the middle of its episodes, and was checked when it began.
-    """
-    render = Renderer(tokenizer, args.prompt_limit)
-    if not args.resume:
-        chat = Chat.of(memory.messages())
-        program = isinstance(memory, VerbatimMemory)  # which itself says what it remembers
-        keeps = args.history_thinking == "keep" and not program
-        check_template(render.write, chat, thoughts=keeps)
-        render(chat, whole=True)
-    return render
 
 
 class Renderer:
@@ -62,68 +42,72 @@ class Renderer:
             raise UserError(f"the tokenizer {name!r} has no chat template; use an instruct model")
         self.tokenizer, self.prompt_limit = tokenizer, prompt_limit
         self.encode, self.decode = coder(tokenizer)
-        self.one_call = refuses_two_calls(tokenizer.apply_chat_template)
 
     def __call__(self, messages: list[dict], before: Sequence[int] = (), whole=False) -> Prompt:
-        """before: ids of the last prompt and its response, if there are any
-        whole: refuse what does not fit, instead of leaving something out"""
-        before = before[:-1]
-        chat, said = Chat.of(messages), self.decode(before) if before else ""
-        prompt_of = partial(self._prompt, template=chat.template, before=before, said=said)
-        turns = len(chat.turns)
-        grows = turns > FIRST_TRY and said and self.write(chat, chat.template).startswith(said)
-        n, prompt = self._most(chat.last, turns, prompt_of, turns if grows else FIRST_TRY)
-        if n < turns and chat.in_blocks:
-            # If one turn were dropped each time, no prompt would begin with the one before. A block
-            # is a power of 2, at most half of what fits: it stays the same while n changes little.
-            n -= (n - turns) % (1 << max(0, n.bit_length() - 2))
-            prompt = prompt_of(chat.last(n)) if n >= 0 else prompt
+        """Return the prompt of some messages.
+
+        before: ids of the last prompt and its response, if there are any
+        whole: refuse messages that do not fit, instead of dropping or shortening some
+        """
+        chat, before = Chat.of(messages), before[:-1]
+        known = self.decode(before) if before else ""
+        prompt_of = partial(self._prompt, template=chat.template, before=before, known=known)
+        n, prompt = self._fit_turns(chat, prompt_of, known)
         if n >= 0:
-            return replace(prompt, overflow=n < turns, sampling=chat.sampling)
-        question = chat.last(0)
-        others = [message for message in question if message["role"] != "system"] or question
-        longest = max(others, key=lambda message: len(message["content"]))
-        for long in ([longest], others):  # if the longest is not enough, all of them
-            short = partial(_shorter, question, long)
-            kept, some = self._most(short, len(longest["content"]) - 1, prompt_of)
-            if kept >= 0:
-                break
-        if kept < 0 and chat.now and len(chat.head) > 1:
-            # The agent's own call is too long; without it, its result must not stay.
-            kept, some = self._most(lambda n: chat.head, 0, prompt_of)
-        if whole or kept < 0:
-            tokens = f"({len(prompt.ids)} tokens)"
-            least = f"the system prompt and the current observation {tokens}"
-            limit = f"prompt limit {self.prompt_limit}"
-            raise UserError(f"{limit} is below {least}; raise --prompt-limit")
-        return replace(some, overflow=turns > 0, shortened=True, sampling=chat.sampling)
+            return replace(prompt, overflow=n < len(chat.turns), sampling=chat.sampling)
+        if not whole:
+            from memory.shorten import fit_text  # rarely: an environment says too much
+
+            short = fit_text(chat, prompt_of, self.most, self.prompt_limit)
+        if whole or short is None:
+            least = f"the system prompt and the current observation ({len(prompt.ids)} tokens)"
+            raise UserError(
+                f"prompt limit {self.prompt_limit} is below {least}; raise --prompt-limit"
+            )
+        return replace(short, overflow=bool(chat.turns), shortened=True, sampling=chat.sampling)
+
+    def _fit_turns(self, chat: Chat, prompt_of: Callable, known: str) -> tuple[int, Prompt]:
+        """Return the number of turns that stay, and their Prompt; -1 if not even none of them fit.
+
+        known: the text of the prompt before and of its response
+        """
+        turns = len(chat.turns)
+        # A prompt that extends the last one probably fits whole, and is cheap with its ids.
+        grows = turns > FIRST_TRY and known and self.write(chat, chat.template).startswith(known)
+        n, prompt = self.most(chat.last, turns, prompt_of, turns if grows else FIRST_TRY)
+        kept = chat.kept(n) if 0 <= n < turns else n
+        return (n, prompt) if kept == n else (kept, prompt_of(chat.last(kept)))
 
     def write(self, messages: list[dict], template: dict) -> str:
         """Return the text of a prompt. template: arguments of the chat template"""
         options = dict(add_generation_prompt=True, tokenize=False, strftime_now=TODAY.strftime)
-        messages = one_call_each(messages) if self.one_call else list(messages)
+        messages = list(messages)
+        if any(len(message.get("tool_calls", ())) > 1 for message in messages):
+            from common.template import with_calls_apart  # some templates refuse them together
+
+            messages = with_calls_apart(messages, self.tokenizer.apply_chat_template)
         text = self.tokenizer.apply_chat_template(messages, **options | template)
         # Half of a surrogate pair, from an environment, is not valid Unicode: it becomes "?".
         return text.encode("utf-8", "replace").decode("utf-8")
 
-    def _prompt(self, messages: list[dict], template: dict, before, said: str) -> Prompt:
+    def _prompt(self, messages: list[dict], template: dict, before, known: str) -> Prompt:
         text = self.write(messages, template)
-        ids = self._continued(text, before, said)
+        ids = self._continued(text, before, known)
         reencoded = not ids and any(message["role"] == "assistant" for message in messages)
         begun = text.rstrip().endswith(THINK)
         opened = text[text.rindex(THINK) :] if begun else ""
         return Prompt(ids or self.encode(text), reencoded=reencoded, opened=opened)
 
-    def _continued(self, text: str, before, said: str) -> list[int]:
-        """Return the ids before, which say what was said, and those of the text that is new; [] if
+    def _continued(self, text: str, before, known: str) -> list[int]:
+        """Return the ids `before`, whose text is `known`, and those of the rest of the text; [] if
         the text does not begin with it."""
-        if not (said and text.startswith(said)):
+        if not (known and text.startswith(known)):
             return []
-        new = self.encode(text[len(said) :])
-        same = self.decode(new) == text[len(said) :]  # some tokenizers put a blank first
+        new = self.encode(text[len(known) :])
+        same = self.decode(new) == text[len(known) :]  # some tokenizers put a blank first
         return [*before, *new] if same and len(before) + len(new) <= self.prompt_limit else []
 
-    def _most(self, some: Callable[[int], list], at_most: int, prompt_of, n: int = FIRST_TRY):
+    def most(self, some: Callable[[int], list], at_most: int, prompt_of, n: int = FIRST_TRY):
         """Return the largest n <= at_most for which the messages some(n) keep the limit, and their
         Prompt; -1 and the Prompt of some(0) if even these are too long. n: what is tried first"""
         # n is doubled, then bisected, so the work grows with the limit, not with what is dropped.
@@ -151,13 +135,3 @@ def coder(tokenizer) -> tuple[Callable[[str], list[int]], Callable[[Sequence[int
     fast.no_padding()
     encode = lambda text: fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
     return encode, partial(fast.decode, skip_special_tokens=False)
-
-
-def _shorter(messages: list[dict], long: list[dict], n: int) -> list[dict]:
-    """Keep at most n characters of each of the messages `long`."""
-    return [
-        message | {"content": shortened(message["content"], n)}
-        if len(message["content"]) > n and any(message is one for one in long)
-        else message
-        for message in messages
-    ]

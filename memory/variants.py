@@ -46,8 +46,19 @@ class FullMemory(WindowMemory):
 
     def messages(self) -> Chat:
         chat, now = super().messages(), self.observation
+        head, latest = chat.head, chat.now
         if not self.opening:
             task = "\n\n".join(filter(None, (now.system, now.instruction)))
-            chat.head = [{"role": "system", "content": task}] if task else []
-            chat.now = [self.past()]
-        return Chat(chat.head, chat.turns, chat.now, chat.template, in_blocks=True)
+            head = [{"role": "system", "content": task}] if task else []
+            latest = [self.past()]
+        return BlockChat(head, chat.turns, latest, chat.template, chat.sampling)
+
+
+class BlockChat(Chat):
+    """Drops several turns at a time, so that prompts extend one another in between."""
+
+    def kept(self, n: int) -> int:
+        # If one turn were dropped each time, no prompt would begin with the one before. A block is
+        # a power of 2, at most half of what fits: it stays the same while n changes little.
+        block = 1 << max(0, n.bit_length() - 2)
+        return n - (n - len(self.turns)) % block

@@ -14,8 +14,9 @@ class VerbatimMemory:
         self.observation = observation
 
     def update(self, step) -> None:
-        """Take over what the program asks next."""
-        self.observation = step.observation
+        """Take over what the program asks next; after a fault it asks nothing new."""
+        if not step.fault:
+            self.observation = step.observation
 
     def messages(self) -> Chat:
         """Return the messages of the program's request."""

@@ -2,11 +2,11 @@
 
 `messages()` is the prompt of the next turn: the system message, the kept turns from old to new and
 the current observation. Between the end of an episode and `reset` it is the prompt at the final
-observation, from which V may bootstrap. Older turns are forgotten, so memory use is constant.
+observation, from which V may bootstrap.
 
-Environments with tools or users bring messages of their own (`Observation.messages`). A turn is
-then the agent's message with what answered it, so that no window parts a call from its result. The
-messages that began the episode always stay, because they hold the task.
+Environments with tools or users bring messages of their own (`Observation.messages`). There, a turn
+is the agent's message with the answer to it, so that no window parts a call from its result. The
+messages that began the episode hold the task, so they always stay.
 """
 
 from collections import deque
@@ -29,6 +29,8 @@ class WindowMemory:
 
     def update(self, step) -> None:
         """Remember a turn and the observation that followed it."""
+        if step.fault:
+            return  # the environment failed and has shown nothing new
         if self.opening:
             if self.latest:
                 self.turns.append(self.latest)
@@ -47,9 +49,10 @@ class WindowMemory:
 
     def messages(self) -> Chat:
         """Return the prompt of the next turn as chat messages."""
-        now = self.observation
-        system = [{"role": "system", "content": now.system}] if now.system else []
+        now, turns = self.observation, list(self.turns)
+        head = [{"role": "system", "content": now.system}] if now.system else []
         if self.opening:
-            return Chat([*system, *self.opening], list(self.turns), self.latest, now.template)
+            return Chat([*head, *self.opening], turns, self.latest, now.template, now.sampling)
         question = f"Current Observation:\n{now.text}\n\n{now.instruction}"
-        return Chat(system, list(self.turns), [{"role": "user", "content": question}], now.template)
+        asked = [{"role": "user", "content": question}]
+        return Chat(head, turns, asked, now.template, now.sampling)

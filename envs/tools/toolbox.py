@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import gymnasium
 
-from common.chat import shortened
+from common.shorten import shortened
 from envs.contract import BrokenContract, breach
 from envs.tools.schemas import BadArgument, arguments_of, describe
 from envs.tools.thread import ToolThread, ToolTimeout, run_to_end

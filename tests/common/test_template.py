@@ -14,7 +14,9 @@ from transformers import AutoTokenizer
 import memory
 from common.chat import Chat
 from envs.text_env import Observation, Step
-from memory.render import Renderer, make_render
+from memory.checks import make_render
+from memory.render import Renderer
+from memory.thoughts import ThoughtMemory
 from models.clone import CHAT_TEMPLATE
 
 TINY = Path(__file__).resolve().parents[2] / "models" / "tiny"
@@ -113,7 +115,8 @@ def test_a_thought_that_the_template_begins_belongs_to_the_response(name):
 @pytest.mark.parametrize("thinking", ["keep", "strip"])
 def test_ids_are_the_templates_own_rendering(name, thinking):
     # What production sends: the same messages and tools through apply_chat_template.
-    tokenizer, remembered = tokenizer_of(name), memory.make("full", 0, thinking == "keep")
+    tokenizer = tokenizer_of(name)
+    remembered = ThoughtMemory(memory.make("full", 0), thinking == "keep")
     remembered.reset(asked(True))
     steps = [called(["fjord"]), called(["ria"]), called(["lake"])]
     for step in steps:
@@ -230,7 +233,7 @@ def test_a_huge_call_goes_with_its_result():
 )
 def test_thoughts_in_the_history(text, kept, stripped):
     for thoughts, shown in ((True, kept), (False, stripped)):
-        remembered = memory.make("window", 1, thoughts)
+        remembered = ThoughtMemory(memory.make("window", 1), thoughts)
         observation = Observation("now", "was", "rules", "Answer!")
         remembered.reset(observation)
         ends = dict(reward=0.0, terminated=False, truncated=False, success=False)

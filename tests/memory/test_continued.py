@@ -11,6 +11,7 @@ import memory
 from common.chat import Chat
 from envs.text_env import Observation
 from memory.render import Renderer
+from memory.variants import BlockChat
 from recipes import TINY
 
 TINY_TOKENIZER = AutoTokenizer.from_pretrained(TINY)
@@ -89,7 +90,7 @@ def test_a_tokenizer_that_adds_a_blank_encodes_anew():
 
 def grown(turns: int) -> Chat:
     chat = Chat.of(conversation(turns))
-    return Chat(chat.head, chat.turns, chat.now, in_blocks=True)
+    return BlockChat(chat.head, chat.turns, chat.now)
 
 
 @pytest.mark.parametrize("limit", [8, 14, 40, 100, 200])

@@ -237,7 +237,7 @@ class Forgetful(WindowMemory):
 
 
 def test_own_class():
-    assert memory.make(f"{__name__}:Forgetful", 3).length == 3
+    assert memory.make(f"{__name__}:Forgetful", 3).memory.length == 3
 
 
 class Brief(WindowMemory):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from common.chat import shortened
-from memory.render import Renderer, coder, make_render
+from common.shorten import shortened
+from memory.checks import make_render
+from memory.render import Renderer, coder
 
 TEMPLATE = (
     "{{ '<s>' }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }} <end> {% endfor %}"

@@ -1,0 +1,70 @@
+"""Checks at the door: a user's memory, and whether the first prompt can be written as it is meant.
+
+Memories of ours and `memory.render` rely on them and check nothing by themselves.
+"""
+
+from common.chat import Chat, is_message
+from common.plugins import UserError, check_call, defined_at, find
+from common.template import check_template
+from memory import MEMORIES
+from memory.render import Renderer
+
+METHODS = dict(reset=("self", "observation"), update=("self", "step"), messages=("self",))
+
+
+def make_render(args, tokenizer, memory) -> Renderer:
+    """Return the Renderer of a command line.
+
+    memory: at the first turn of an episode. Its messages must fit whole, so that a limit or a
+        template that cannot work ends the run before it begins. A resumed run is in the middle of
+        its episodes, and was checked when it began.
+    """
+    render = Renderer(tokenizer, args.prompt_limit)
+    if not args.resume:
+        chat = Chat.of(memory.messages())
+        # An agent's program decides by itself what it remembers of its thoughts.
+        keeps = args.history_thinking == "keep" and args.memory != "verbatim"
+        check_template(render.write, chat, thoughts=keeps)
+        render(chat, whole=True)
+    return render
+
+
+def make_users_memory(name: str, length: int) -> "UsersMemory":
+    """Make the memory of a class "module:Class". UserError: it is not what a memory must be"""
+    memory = find("memory", name, MEMORIES)
+    if not all(callable(getattr(memory, method, None)) for method in METHODS):
+        line = f"memory {name!r} must be a class with {', '.join(METHODS)}"
+        raise UserError(f"{defined_at(memory)}{line}; choices: {', '.join(MEMORIES)}")
+    check_call(memory, "length")
+    for method, words in METHODS.items():
+        check_call(getattr(memory, method), *words)
+    return UsersMemory(memory(length))
+
+
+class UsersMemory:
+    """A user's memory, which may return plain lists of messages and need not know of faults."""
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def reset(self, observation) -> None:
+        """Begin an episode."""
+        self.observation = observation
+        self.memory.reset(observation)
+
+    def update(self, step) -> None:
+        """Remember a turn. A failed environment has shown nothing new."""
+        if not step.fault:
+            self.observation = step.observation
+            self.memory.update(step)
+
+    def messages(self) -> Chat:
+        """Return the prompt of the next turn, with the template and the sampling it needs."""
+        messages, now = self.memory.messages(), self.observation
+        if not (isinstance(messages, list) and messages and all(map(is_message, messages))):
+            kind = type(self.memory)
+            line = f"{kind.__name__}.messages returned {messages!r:.80}; it must return dicts"
+            raise UserError(f"{defined_at(kind.messages)}{line} of two texts, role, content")
+        chat = Chat.of(messages, now.template)
+        chat.sampling = now.sampling
+        return chat
