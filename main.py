@@ -29,7 +29,7 @@ from ppo.distributed import make_ranks
 from ppo.engines.contract import make_engine
 from ppo.evaluation import EvaluationEpisodes
 from ppo.kl import make_kl
-from ppo.model.actor_critic import make_models
+from ppo.model.make import make_models
 from ppo.warmup import make_warm_up
 from reports.evaluations import write_eval_table
 from reports.zero_shot import Transcript, write_check

@@ -18,8 +18,7 @@ from benchmarks.common import GB, SHAPES, Stopwatch, make_vllm, save_model
 from common.cli import Parser
 from common.ranks import ALONE
 from ppo.engines.contract import CannotRun
-from ppo.model.actor_critic import ActorCritic
-from ppo.model.decoder import choose_dtype
+from ppo.model.make import build, choose_dtype
 from ppo.model.pretrained import load_lm
 from storage.minibatch import MicroBatch
 
@@ -63,7 +62,7 @@ def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
     Returns the scores with three of the gradients, and the median seconds of three rounds.
     """
     lm.config._attn_implementation = "sdpa"  # an earlier call with `packed` has changed it
-    model = ActorCritic(lm, 2, dtype=dtype, recompute=True, packed=packed)
+    model = build(lm, 2, dtype=dtype, recompute=True, packed=packed)
     torch.manual_seed(1)
     torch.nn.init.normal_(model.head.weight, std=0.02)
     batch = turns(lm.config.vocab_size)
@@ -104,7 +103,7 @@ def distance(ours, exact) -> float:
 def time_sleep(lm, tokenizer, ends, folder: str, dtype) -> None:
     """Print the seconds of vLLM's start, pushes and sleep, and the GPU memory free after each."""
     lm.config._attn_implementation = "sdpa"
-    actor_critic = ActorCritic(lm, 0, dtype=dtype)
+    actor_critic = build(lm, 0, dtype=dtype)
     try:
         with Stopwatch() as took:
             engine = make_vllm(folder, tokenizer, ends, 32, dtype, PROMPT, RESPONSE)

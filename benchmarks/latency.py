@@ -32,7 +32,7 @@ from memory.checks import make_render
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.engines.contract import make_engine
-from ppo.model.actor_critic import make_models
+from ppo.model.make import make_models
 from run.figures import engine_logps
 from run.stop import Stop
 from storage.make import make_storage

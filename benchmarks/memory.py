@@ -25,7 +25,8 @@ from memory.render import Prompt
 from ppo.advantages import make_estimator
 from ppo.agent import make_agent
 from ppo.engines.contract import Response
-from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.actor_critic import Reference
+from ppo.model.make import build
 from run.fit.estimate import Setting, totals
 from run.fit.shape import Shape
 from storage.batch import Batch, Scoring
@@ -97,8 +98,8 @@ def train(lm, setting: Setting, device: str) -> None:
     half = setting.itemsize == 2
     dtype, packed = torch.bfloat16 if half else torch.float32, half and setting.cuda
     options = dict(dtype=dtype, recompute=setting.gradient_checkpointing, packed=packed)
-    model = ActorCritic(lm, setting.critic_layers, **options).to(device)
-    reference, agent = Reference(lm, dtype), make_agent(args, model, ALONE)
+    model = build(lm, setting.critic_layers, **options).to(device)
+    reference, agent = Reference(lm, model.compute), make_agent(args, model, ALONE)
     batch = fill(setting, lm.config.vocab_size)
     plan = agent.plan(batch)
     batch.score(model, reference, plan[0])

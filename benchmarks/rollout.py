@@ -32,8 +32,7 @@ from main import collect
 from memory import make_memories
 from memory.render import Renderer
 from ppo.engines.lockstep import TransformersEngine
-from ppo.model.actor_critic import ActorCritic
-from ppo.model.decoder import choose_dtype
+from ppo.model.make import build, choose_dtype
 from ppo.model.pretrained import load_lm
 from recipes import TINY
 from run.stop import Stop
@@ -86,7 +85,7 @@ def main() -> None:
 def measure(model: str, n_env: int) -> None:
     dtype = choose_dtype("auto", ALONE.device)
     lm, tokenizer, _ = load_lm(model, ALONE.device)
-    actor_critic = ActorCritic(lm, 0, dtype=dtype)
+    actor_critic = build(lm, 0, dtype=dtype)
     render = Renderer(tokenizer, PROMPT_LIMIT)
     make = partial(make_vllm, model, tokenizer, set(), n_env, dtype, PROMPT_LIMIT, RESPONSE_LIMIT)
     with Stopwatch() as start:  # the import of vLLM included

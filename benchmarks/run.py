@@ -33,8 +33,8 @@ from ppo.agent import Agent, make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model import decoder
-from ppo.model.actor_critic import make_models
-from ppo.model.reference import Reference
+from ppo.model.actor_critic import Reference
+from ppo.model.make import make_models
 from recipes import MODELS, TINY
 from run.checks import GROUPED
 from run.stop import Stop
@@ -294,7 +294,7 @@ def logps_peak(chunked: bool) -> int:
     hidden = torch.randn(tokens, D, requires_grad=True)
     head.weight.grad = torch.zeros_like(head.weight)
     before = proc_bytes("VmHWM")
-    logps, _ = decoder.token_logps(lm, hidden, torch.randint(V, (tokens,)), 1.0)
+    logps, _ = decoder.token_logps(lm, hidden, torch.randint(V, (tokens,)), torch.ones(tokens))
     logps.sum().backward()
     return proc_bytes("VmHWM") - before
 

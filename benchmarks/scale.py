@@ -33,7 +33,8 @@ from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import Engine
 from ppo.engines.lockstep import TransformersEngine
-from ppo.model.actor_critic import Scores, make_models
+from ppo.model.actor_critic import Scores
+from ppo.model.make import make_models
 from recipes import TINY
 from run.figures import batch_figures
 from run.process import GARBAGE

@@ -22,7 +22,7 @@ from benchmarks.common import SHAPES, Stopwatch, make_vllm, save_model
 from common.chat import Sampling
 from common.cli import Parser
 from ppo.engines.lockstep import TransformersEngine
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.make import build
 from ppo.model.pretrained import load_lm
 from recipes import TINY
 
@@ -50,7 +50,7 @@ def measure(args, model: str) -> None:
     lm, tokenizer, _ = load_lm(model, "cpu")
     names = ["vllm"] + ["compiled"] * args.compiled + ["transformers"]
     print(f"{args.shape or 'embedded'} model, {sum(p.numel() for p in lm.parameters()):,} weights")
-    actor_critic, engines = ActorCritic(lm, 0), {}
+    actor_critic, engines = build(lm, 0), {}
     for name in names:
         with Stopwatch() as took:
             engines[name] = make(name, model, tokenizer, args)

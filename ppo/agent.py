@@ -168,7 +168,7 @@ class Agent:
             denominator = weights.sum()
             summed = torch.zeros_like(denominator)
             for micro in batch.micro_batches(chosen):
-                values = self.stepper.model(micro, critic_only=True)
+                values = self.stepper.model(micro, part="critic")
                 loss = self._value_loss(batch, micro, values).sum()
                 self.stepper.backward(loss / denominator)  # gradients add up to that of one mean
                 summed += loss.detach()

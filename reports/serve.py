@@ -79,7 +79,7 @@ def make_policy(args: Namespace) -> tuple[Engine, Renderer]:
     """Load the model and return an engine with its weights. UserError: it cannot be loaded."""
     import torch  # here, so that errors and --help need not wait for it
 
-    from ppo.model.actor_critic import make_models
+    from ppo.model.make import make_models
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     actor_critic, _, tokenizer, ends = make_models(args, device)

@@ -21,7 +21,9 @@ from ppo.advantages import make_estimator  # noqa: E402
 from ppo.agent import Agent  # noqa: E402
 from ppo.distributed import LaunchedRanks, make_stepper, shard  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
-from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference  # noqa: E402
+from ppo.model.actor_critic import Reference  # noqa: E402
+from ppo.model.lora import AdaptersOff  # noqa: E402
+from ppo.model.make import build  # noqa: E402
 from ppo.warmup import WarmUp  # noqa: E402
 from run.figures import batch_figures  # noqa: E402
 from run.stop import Stop  # noqa: E402
@@ -36,7 +38,7 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage
     # recomputing, the log-probs of two tokens at a time as well
     ppo.model.decoder.LOGITS_PER_CHUNK = 2 * lm.config.vocab_size if recompute else 2**25
-    actor_critic = ActorCritic(lm, 1, recompute=recompute, lora_rank=rank)
+    actor_critic = build(lm, 1, recompute=recompute, lora_rank=rank)
     reference = AdaptersOff(actor_critic) if rank else Reference(lm)
     settings = make_settings(
         critic_lr=2e-3, value_clip=0.5, entropy_coef=0.01, max_grad_norm=0.5, minibatch=5

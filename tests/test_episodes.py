@@ -32,7 +32,8 @@ from memory.window import WindowMemory
 from ppo.agent import Agent, Objective
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty, k3
-from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.actor_critic import Reference
+from ppo.model.make import build
 from ppo.terms import KLInLoss, make_objective
 from recipes import TINY
 from reports import viewer
@@ -224,7 +225,7 @@ def make_agent(actor_critic, objective=None, **options):
 def test_an_update_and_its_figures_know_no_missing_turns():
     results = []
     for k in range(2):
-        actor_critic = ActorCritic(make_lm(std=0.1), 1)
+        actor_critic = build(make_lm(std=0.1), 1)
         torch.nn.init.normal_(actor_critic.head.weight, generator=torch.Generator().manual_seed(1))
         rollouts = ragged_and_flat(actor_critic)[k]
         assert len(rollouts.rows) == 5
@@ -248,7 +249,7 @@ def test_an_update_and_its_figures_know_no_missing_turns():
 
 def test_without_a_critic_there_is_nothing_of_one():
     lm = make_lm(std=0.1)
-    actor_critic = ActorCritic(lm, 0, critic=False)
+    actor_critic = build(lm, None)
     assert actor_critic.critic_parameters() == []
     assert sum(p.numel() for p in actor_critic.parameters()) == sum(
         p.numel() for p in lm.parameters()
@@ -277,7 +278,7 @@ def test_without_a_critic_there_is_nothing_of_one():
 
 def test_the_kl_as_a_term_of_the_loss():
     """The gradient with it is the one without it plus that of beta times the mean of k3."""
-    actor_critic = ActorCritic(make_lm(std=0.1), 1)
+    actor_critic = build(make_lm(std=0.1), 1)
     rollouts, _ = ragged_and_flat(actor_critic)
     gradients = []
     in_loss, in_reward = KLInLoss(0.3, "k3", None), KLPenalty(0.3, "k3", None)

@@ -3,11 +3,11 @@
     W x + scale B A x,  A: (r, in), B: (out, r), B = 0 at the start, scale = 2
 
 The base without adapters is the reference. The critic branch has none: it is trained whole.
-`with whole(parameters):` gathers them where they are sharded. Only this file imports peft.
+Only this file imports peft.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -15,8 +15,55 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from common.plugins import UserError
+from ppo.model.actor import ActorOnly
+from ppo.model.actor_critic import ActorCritic
+from storage.minibatch import MicroBatch
 
 NAME = "default"  # peft's name for the adapters
+
+
+class Adapters:
+    """Mixed into an actor-critic: the actor has adapters of this rank, its own weights are frozen.
+
+    UserError: peft is missing
+    """
+
+    def __init__(self, rank: int, lm, *args, **options):
+        super().__init__(lm, *args, **options)
+        # After the critic's copy of the layers, which it trains whole, without adapters.
+        add_adapters(lm, rank, self.dtype)
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the actor's weights by name, the adapters merged into them."""
+        return merged_weights(self.lm, self.whole)
+
+    def export(self, folder: Path, keep: bool) -> None:
+        """Write the merged actor as a Hugging Face model, and the adapters to folder/"adapter"."""
+        super().export(folder, keep)
+        export_adapter(self.lm, folder / "adapter", self.whole, keep)
+
+
+class LoraActorCritic(Adapters, ActorCritic):
+    """An actor-critic whose actor is trained by adapters."""
+
+
+class LoraActor(Adapters, ActorOnly):
+    """An actor without a critic that is trained by adapters."""
+
+
+class AdaptersOff:
+    """The reference of a LoRA run, without a copy: the actor with its adapters off."""
+
+    awake = staticmethod(nullcontext)
+
+    def __init__(self, actor_critic):
+        self.actor_critic = actor_critic
+
+    @torch.no_grad()
+    def __call__(self, batch: MicroBatch) -> Tensor:
+        """Return the log-probs of the response tokens, (R,)."""
+        with adapters_off(self.actor_critic.lm):
+            return self.actor_critic(batch, part="actor").logps
 
 
 def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
@@ -27,7 +74,7 @@ def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
         raise UserError(f"--lora-rank needs peft ({error})") from error
     target = dict(target_modules="all-linear", task_type="CAUSAL_LM")
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, **target), lm, NAME)
-    # Matrices alone: norms and rotary tables must stay fp32, as `ppo.model.reference` says.
+    # Matrices alone: norms and rotary tables must stay fp32, as `Reference` says.
     for name, p in lm.named_parameters():
         p.requires_grad_("lora_" in name)
         if p.dim() > 1 and not p.requires_grad:
@@ -51,7 +98,10 @@ def adapted(lm) -> dict[str, nn.Module]:
 
 
 def merged_weights(lm, whole: Callable) -> Iterator[tuple[str, Tensor]]:
-    """Yield the plain model's parameters by name, one at a time, with the adapters added in."""
+    """Yield the plain model's parameters by name, one at a time, with the adapters added in.
+
+    whole: `with whole(parameters):` gathers them where they are sharded
+    """
     layers = adapted(lm)
     for name, p in lm.named_parameters():  # a tied lm_head comes once
         if "lora_" in name:

@@ -23,6 +23,12 @@ class Turns:
     longest: int  # tokens
 
 
+def packed(ids: Tensor, response_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, dict]:
+    """Lay out a micro-batch as one row, (1, P). Stands in for `decoder.padded`."""
+    ids, response_mask, positions, turns = pack(ids, response_mask)
+    return ids, response_mask, positions, dict(attention_mask=None, turns=turns)
+
+
 def use_packing(lm) -> None:
     """Let the layers of the model attend by `attend`."""
     # transformers finds both by this name. The mask is for generation, which is never packed.
@@ -52,7 +58,7 @@ def attend(module, query, key, value, attention_mask, turns: Turns | None = None
 
     query: (1, H, P, D); key and value: the same with their own number of heads -> (1, P, H, D)
     """
-    if turns is None:  # generation, where `embed` has packed nothing
+    if turns is None:  # generation, whose prompts are not packed
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     # The kernel wants one dtype, but Qwen3's norms return queries and keys in fp32 under autocast.
     query, key = query.to(value.dtype), key.to(value.dtype)

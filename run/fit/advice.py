@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 import torch
 
 from common.plugins import UserError
-from ppo.model.decoder import choose_dtype
+from ppo.model.make import choose_dtype
 from run.fit.estimate import MOMENTS, Setting, estimate, loading, states, totals
 from run.fit.roofline import find_device, seconds
 from run.fit.shape import Shape, load_shape

@@ -15,7 +15,7 @@ from envs.text_env import act, begin
 from examples.first_sight import FirstSight
 from examples.plain_engine import PlainEngine
 from ppo.engines.lockstep import TransformersEngine
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.make import build
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = """--env-name examples.matches:Matches-v0 --memory examples.first_sight:FirstSight
@@ -58,7 +58,7 @@ def test_the_plain_engine_samples_what_the_other_one_does(lm, tokenizer):
     said = []
     for kind in (PlainEngine, TransformersEngine):
         engine = kind(tokenizer, {0}, 6, 1.0, max_num_seqs=3)
-        engine.push_weights(ActorCritic(lm, 0))
+        engine.push_weights(build(lm, 0))
         for slot, ids in enumerate([[5, 6, 7], [8, 9, 10, 11], [15]]):
             engine.submit(slot, make_prompt(ids), seed=(1, slot))
         answers = {}

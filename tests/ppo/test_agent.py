@@ -21,6 +21,7 @@ from ppo.advantages import make_estimator, whiten
 from ppo.agent import Agent
 from ppo.kl import KLPenalty
 from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.make import build
 from ppo.optimizer import norm_of_gradients
 from storage.batch import Batch
 from storage.minibatch import OnePerTurn
@@ -39,7 +40,7 @@ def update(agent, rollouts) -> dict[str, float]:
 
 def make_actor_critic(lm=None, k=1, **options) -> ActorCritic:
     """With a critic that is not 0 everywhere."""
-    actor_critic = ActorCritic(lm or make_lm(std=0.1), k, **options)
+    actor_critic = build(lm or make_lm(std=0.1), k, **options)
     torch.manual_seed(1)
     torch.nn.init.normal_(actor_critic.head.weight, std=0.1)
     return actor_critic
@@ -261,7 +262,7 @@ def test_the_first_token_weighs_3_and_the_weights_are_divided_by_their_sum():
     # V = 0 (a new head); returns 2 | 1 1 1, weights 3 | 3 1 1:
     # both turns   .5 (3 * 4 + 3 + 1 + 1) / (3 + 3 + 1 + 1) = 8.5 / 8
     # the first    .5 * 3 * 4 / 3 = 2            the second   .5 (3 + 1 + 1) / 5 = .5
-    actor_critic = ActorCritic(make_lm(), 1)
+    actor_critic = build(make_lm(), 1)
     rollouts = two_turns(actor_critic)
     rollouts.returns = torch.tensor([[[2.0, 0, 0], [1, 1, 1]]])
     agent = make_agent(actor_critic, minibatch=2, lr=0.0, critic_lr=0.0)
@@ -278,7 +279,7 @@ def test_the_first_token_weighs_3_and_the_weights_are_divided_by_their_sum():
 def test_the_value_gradient_by_hand(token_budget):
     # d loss / d bias of the head = sum w (V - G) / sum w, with V = 0:
     # -(3 * 2 + 3 * 1 + 1 + 1) / 8 = -11 / 8
-    actor_critic = ActorCritic(make_lm(), 1)
+    actor_critic = build(make_lm(), 1)
     rollouts = two_turns(actor_critic)
     set_budget(rollouts, token_budget)
     rollouts.returns = torch.tensor([[[2.0, 0, 0], [1, 1, 1]]])
@@ -289,7 +290,7 @@ def test_the_value_gradient_by_hand(token_budget):
 def test_value_clipping_is_off_and_on():
     # V has moved from .1 to 0 (a new head) and the return is -1: the step of .1 is cut at .02,
     # .1 - .02 = .08, and the larger of (0 + 1)^2 and (.08 + 1)^2 counts: .5 * 1.1664
-    actor_critic = ActorCritic(make_lm(), 1)
+    actor_critic = build(make_lm(), 1)
     for value_clip, expected in ((float("inf"), 0.5), (0.02, 0.5832)):
         rollouts = two_turns(actor_critic, [5], [6])
         rollouts.values, rollouts.returns = torch.full((1, 2, 1), 0.1), -torch.ones(1, 2, 1)
@@ -421,7 +422,7 @@ def test_every_parameter_has_one_learning_rate():
 
 
 def test_figures_of_values_are_those_of_first_tokens():
-    actor_critic = ActorCritic(make_lm(), 1)
+    actor_critic = build(make_lm(), 1)
     rollouts = two_turns(actor_critic)
     rollouts.values = torch.tensor([[[1.0, 0, 0], [3, 9, 9]]])
     rollouts.returns = torch.tensor([[[2.0, 0, 0], [6, 0, 0]]])

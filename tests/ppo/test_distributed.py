@@ -68,7 +68,7 @@ from arguments import get_args
 from recipes import TINY
 from ppo.agent import make_agent
 from ppo.distributed import make_ranks
-from ppo.model.actor_critic import make_models
+from ppo.model.make import make_models
 from storage.minibatch import MicroBatch
 
 initialize = deepspeed.initialize

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from ppo.advantages import make_estimator
 from ppo.agent import Agent
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.make import build
 from ppo.warmup import WarmUp
 from run.stop import Stop
 from storage.batch import Batch
@@ -27,7 +27,7 @@ ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
 
 
 def make_agent(k=1, seed=0, **options) -> Agent:
-    actor_critic = ActorCritic(make_lm(std=0.1), k)
+    actor_critic = build(make_lm(std=0.1), k)
     settings = make_settings(**(dict(lr=0.1, critic_lr=0.2, minibatch=16) | options))
     return Agent(settings, actor_critic, torch.Generator().manual_seed(seed))
 

@@ -16,7 +16,7 @@ from envs.agents.endpoint import Call, Session
 from envs.agents.requests import request_of
 from memory.render import Renderer
 from ppo.engines.lockstep import TransformersEngine
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.make import build
 from reports import serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +94,7 @@ def test_waiting_requests_are_answered_as_a_batch():
             return done
 
     engine = Engine(tokenizer, {0}, 5, 1.0, max_num_seqs=4)
-    engine.push_weights(ActorCritic(make_lm(), 0))
+    engine.push_weights(build(make_lm(), 0))
     session = Session()
     calls = [session.call(json.dumps(HELLO | {"user": str(k)}).encode(), False) for k in range(6)]
     with pytest.raises(KeyboardInterrupt):
@@ -107,7 +107,7 @@ def test_waiting_requests_are_answered_as_a_batch():
 def test_a_call_that_cannot_be_rendered_does_not_stop_others():
     tokenizer, session = make_tokenizer(), Session()
     engine = TransformersEngine(tokenizer, {0}, 5, 1.0, max_num_seqs=4)
-    engine.push_weights(ActorCritic(make_lm(), 0))
+    engine.push_weights(build(make_lm(), 0))
     odd = Call("", request_of(HELLO | {"chat_template_kwargs": {"tokenize": True}}))
     session.events.put(odd)
     job = (engine, Renderer(tokenizer, 100), session, 0)

@@ -27,7 +27,7 @@ from arguments import get_args
 from common.errors import RunError
 from common.ranks import ALONE
 from envs.pool.resilient import ResilientPool
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.make import build
 from ppo.optimizer import Stepper
 from recipes import TINY
 from reports.run_files import read_runs
@@ -316,7 +316,7 @@ def test_sha256sum_checks_a_checkpoint(toy_run):
 
 def idle_agent(lm):
     """What a checkpoint is made of, but for the snapshot."""
-    actor_critic = ActorCritic(lm, 0)
+    actor_critic = build(lm, 0)
     return SimpleNamespace(
         actor_critic=actor_critic, stepper=Stepper(actor_critic, None, 1.0, ALONE)
     )

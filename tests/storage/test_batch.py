@@ -13,7 +13,8 @@ from torch.testing import assert_close
 
 from ppo.advantages import make_estimator
 from ppo.kl import KLPenalty
-from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.actor_critic import Reference
+from ppo.model.make import build
 from storage.collection import at_faults, at_time_limits
 
 DISCOUNTS = dict(gamma_step=0.9, lam_step=0.5, gamma_token=1.0, lam_token=1.0)
@@ -52,7 +53,7 @@ def test_score_values_fills_values_alone():
 
 @pytest.mark.parametrize("token_budget", [1, 40, 10**6])
 def test_scores_equal_the_model_on_each_row_alone(lm, token_budget):
-    actor_critic, reference = ActorCritic(lm, 1), Reference(lm)
+    actor_critic, reference = build(lm, 1), Reference(lm)
     torch.nn.init.normal_(actor_critic.head.weight)
     batch = fill_batch(token_budget=token_budget, temperature=0.8)
     batch.score(actor_critic, reference, [batch.rows])
@@ -67,7 +68,7 @@ def test_scores_equal_the_model_on_each_row_alone(lm, token_budget):
 
 
 def test_the_bootstrap_is_the_value_of_the_first_token_of_any_response(lm):
-    actor_critic = ActorCritic(lm, 1)
+    actor_critic = build(lm, 1)
     torch.nn.init.normal_(actor_critic.head.weight)
     batch = fill_batch()
     batch.final_prompts[2, 1] = make_prompt([9, 8, 7])

@@ -13,7 +13,9 @@ from torch.testing import assert_close
 from ppo.advantages import make_estimator, whiten
 from ppo.agent import Agent, Objective
 from ppo.losses import policy_loss
-from ppo.model.actor_critic import ActorCritic, AdaptersOff, Reference
+from ppo.model.actor_critic import Reference
+from ppo.model.lora import AdaptersOff
+from ppo.model.make import build
 from ppo.terms import KLInLoss
 from storage.make import LAYOUTS
 from storage.merged import Merged, merged, number_chains
@@ -92,7 +94,7 @@ def test_what_the_flag_says(extends, merge, merges):
 def trained(layout, token_budget: int, lora_rank=0, **options):
     """Score a batch of which most turns extend others, and return all that an update makes of it:
     log-probs, values and the gradient of a minibatch that cuts some chains."""
-    actor_critic = ActorCritic(make_lm(std=0.1), 1, lora_rank=lora_rank, **options)
+    actor_critic = build(make_lm(std=0.1), 1, lora_rank=lora_rank, **options)
     torch.manual_seed(1)
     for name, parameter in actor_critic.named_parameters():
         if "lora" in name or name.startswith("head"):  # at 0 they would hide what depends on them

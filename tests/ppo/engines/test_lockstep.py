@@ -13,14 +13,14 @@ from transformers import PreTrainedTokenizerFast
 
 from ppo.engines.contract import by_speed, make_engine, split_text
 from ppo.engines.lockstep import TransformersEngine, sample
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.make import build
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
 
 
 def engine_on(lm, tokenizer, ends=(0,), limit=12, temperature=1.0, slots=1):
     engine = TransformersEngine(tokenizer, set(ends), limit, temperature, max_num_seqs=slots)
-    actor_critic = ActorCritic(lm, 0)
+    actor_critic = build(lm, 0)
     engine.push_weights(actor_critic)
     return engine, actor_critic
 
@@ -84,7 +84,7 @@ def test_push_takes_the_new_weights(lm, tokenizer):
     engine, _ = engine_on(lm, tokenizer, temperature=0)
     before = generate(engine, PROMPTS)
     other = make_lm(seed=1)
-    engine.push_weights(ActorCritic(other, 0))
+    engine.push_weights(build(other, 0))
     after = generate(engine, PROMPTS)
     assert any(before[i].ids != after[i].ids for i in before)
 

@@ -24,7 +24,7 @@ from main import collect
 from memory.render import Renderer
 from ppo.engines.contract import make_engine
 from ppo.engines.lockstep import TransformersEngine
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.make import build
 
 if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip
     pytest.skip("vLLM is not installed", allow_module_level=True)
@@ -89,7 +89,7 @@ def setup(engines, tokenizer):
             one.response_limit, one.temperature = limit, temperature
         engine.recent.clear()
         engine.agreed = False
-        actor_critic = ActorCritic(big_heads(tie, seed), 0)
+        actor_critic = build(big_heads(tie, seed), 0)
         engine.push_weights(actor_critic)
         engine.stats()
         return engine, actor_critic
@@ -144,7 +144,7 @@ def test_a_push_takes_the_new_weights_and_drops_cached_prefixes(setup, tie):
         slot: r.ids for slot, r in before.items()
     }
     assert engine.stats()["engine/prefix_hits"] == pytest.approx(256 / 292)
-    other = ActorCritic(big_heads(tie, seed=1), 0)
+    other = build(big_heads(tie, seed=1), 0)
     engine.push_weights(other)
     assert_greedy(engine, other.lm)
     assert engine.stats()["engine/prefix_hits"] == pytest.approx(128 / 292)
@@ -167,7 +167,7 @@ def test_every_parameter_is_pushed(setup, tie):
 
 def test_one_bad_push_is_a_warning_and_two_in_a_row_end_the_run(setup, capsys):
     engine, held = setup()
-    other = ActorCritic(big_heads(True, seed=1), 0)
+    other = build(big_heads(True, seed=1), 0)
     for _ in range(2):
         assert engine.check_weights(other) > 1e-3
         (line,) = capsys.readouterr().err.splitlines()

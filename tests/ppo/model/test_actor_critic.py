@@ -9,16 +9,18 @@ from torch.testing import assert_close
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ppo.model import decoder
-from ppo.model.actor_critic import ActorCritic, make_models
-from ppo.model.decoder import check_decoder
-from ppo.model.reference import AdaptersOff, Reference
+from ppo.model.actor_critic import Reference
+from ppo.model.lora import AdaptersOff
+from ppo.model.make import build, make_models
+from ppo.model.pretrained import check_decoder
+from ppo.model.reference import HostReference
 
 PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
 
 
 def test_logps_are_those_of_the_plain_model_at_the_temperature(lm):
     turns = batch((PROMPT, RESPONSE), temperature=0.7)
-    scores = ActorCritic(lm, 1)(turns)
+    scores = build(lm, 1)(turns)
     # the token at position 4 is predicted by the logits at position 3, the last prompt token
     logps = (lm(turns.ids).logits[0, 3:6] / 0.7).log_softmax(-1)
     assert_close(scores.logps, logps[range(3), RESPONSE])
@@ -27,7 +29,7 @@ def test_logps_are_those_of_the_plain_model_at_the_temperature(lm):
 
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_values_start_at_zero_and_are_aligned_with_the_token_they_precede(lm, k):
-    actor_critic = ActorCritic(lm, k)
+    actor_critic = build(lm, k)
     turns = batch((PROMPT, RESPONSE))
     assert (actor_critic(turns).values == 0).all()
     torch.nn.init.normal_(actor_critic.head.weight)
@@ -38,7 +40,7 @@ def test_values_start_at_zero_and_are_aligned_with_the_token_they_precede(lm, k)
 
 
 def test_value_before_a_token_does_not_depend_on_it(lm):
-    actor_critic = ActorCritic(lm, 1)
+    actor_critic = build(lm, 1)
     torch.nn.init.normal_(actor_critic.head.weight)
     one = actor_critic(batch((PROMPT, [9, 10, 11]))).values
     other = actor_critic(batch((PROMPT, [9, 10, 50]))).values
@@ -49,7 +51,7 @@ def test_value_before_a_token_does_not_depend_on_it(lm):
 
 
 def test_padding_and_neighbours_change_nothing(lm):
-    actor_critic = ActorCritic(lm, 1)
+    actor_critic = build(lm, 1)
     torch.nn.init.normal_(actor_critic.head.weight)
     alone = actor_critic(batch((PROMPT, RESPONSE)))
     turns = batch((PROMPT, RESPONSE), (PROMPT * 3, RESPONSE * 2))
@@ -61,7 +63,7 @@ def test_padding_and_neighbours_change_nothing(lm):
 def test_only_response_positions_get_a_policy_gradient(lm):
     """If a prompt token counted as a decision, its row of lm_head would get another gradient."""
     lm = make_lm(tie=False)
-    scores = ActorCritic(lm, 1)(batch((PROMPT, RESPONSE)))
+    scores = build(lm, 1)(batch((PROMPT, RESPONSE)))
     captured = []
     lm.lm_head.weight.register_hook(captured.append)
     scores.logps.sum().backward()
@@ -75,7 +77,7 @@ def test_only_response_positions_get_a_policy_gradient(lm):
 def test_the_value_loss_enters_the_trunk_only_when_asked(lm):
     turns = batch((PROMPT, RESPONSE))
     for flag in (False, True):
-        actor_critic = ActorCritic(lm, 1, value_grad_trunk=flag)
+        actor_critic = build(lm, 1, value_grad_trunk=flag)
         torch.nn.init.normal_(actor_critic.head.weight)
         lm.zero_grad(set_to_none=True)
         actor_critic(turns).values.sum().backward()
@@ -92,7 +94,7 @@ def test_chunks_give_the_same_numbers_and_gradients(lm, monkeypatch):
     for entries in (2**25, 260 * 2):  # all at once; two tokens at a time
         monkeypatch.setattr(decoder, "LOGITS_PER_CHUNK", entries)
         lm.zero_grad(set_to_none=True)
-        scores = ActorCritic(lm, 0)(turns, entropy_grad=True)
+        scores = build(lm, 0)(turns, entropy_grad=True)
         (scores.logps + scores.entropies).sum().backward()
         results.append((scores.logps.detach(), [p.grad.clone() for p in lm.parameters()]))
     assert_close(results[0], results[1], atol=1e-5, rtol=1e-4)
@@ -134,7 +136,7 @@ def test_the_top_layers_mlp_at_the_response_alone_changes_nothing(name, critic_l
     for parts in (decoder.PARTS, set()):  # of no layer: all of it runs at every token
         monkeypatch.setattr(decoder, "PARTS", parts)
         lm = make_decoder(name, **SIZES, initializer_range=0.3)
-        actor_critic = ActorCritic(lm, critic_layers or 0, critic=critic)
+        actor_critic = build(lm, critic_layers)
         if critic:
             torch.nn.init.ones_(actor_critic.head.weight)
         lm.model.layers[1].mlp.register_forward_hook(lambda mlp, x, y: seen.append(y.shape[:-1]))
@@ -153,7 +155,7 @@ def test_the_top_layers_mlp_at_the_response_alone_changes_nothing(name, critic_l
 
 def test_turns_without_a_response_give_gradients_of_zero():
     """A rank that has run out of turns takes part with such a dummy."""
-    actor_critic = ActorCritic(make_lm(), 1)
+    actor_critic = build(make_lm(), 1)
     scores = actor_critic(batch(([5, 6], [])))
     (scores.logps.sum() + scores.values.sum()).backward()
     trained = [*actor_critic.lm.model.layers[1].parameters(), *actor_critic.branch.parameters()]
@@ -166,7 +168,7 @@ def test_a_mixture_of_experts_works_too():
     lm = make_decoder("Qwen3Moe", **SIZES, **experts)
     assert check_decoder(lm) == 2
     logps = lm(turns.ids).logits[0, 3:6].log_softmax(-1)
-    assert_close(ActorCritic(lm, 1)(turns).logps, logps[range(3), RESPONSE])
+    assert_close(build(lm, 1)(turns).logps, logps[range(3), RESPONSE])
 
 
 def test_a_layer_with_other_parts_runs_whole():
@@ -174,7 +176,7 @@ def test_a_layer_with_other_parts_runs_whole():
     lm = make_decoder("Olmo2", **SIZES, pad_token_id=0)  # has a norm behind the MLP
     assert check_decoder(lm) == 2
     logps = lm(turns.ids).logits[0, 3:6].log_softmax(-1)
-    assert_close(ActorCritic(lm, 1)(turns).logps, logps[range(3), RESPONSE])
+    assert_close(build(lm, 1)(turns).logps, logps[range(3), RESPONSE])
 
 
 # Granite's other multipliers are 1: but for what happens to the logits, these are plain decoders.
@@ -240,25 +242,26 @@ def models_of(model_dir: str, device: str = "cpu", **changes):
 def test_the_models_of_a_command_line(model_dir):
     actor_critic, reference, tokenizer, ends = models_of(model_dir)
     assert (actor_critic.n_trunk, ends) == (1, {0})
-    assert (actor_critic.dtype, reference.dtype, reference.home) == (torch.float32,) * 2 + (None,)
+    assert (actor_critic.dtype, reference.compute.dtype) == (torch.float32,) * 2
+    assert type(reference) is Reference
     assert len(tokenizer("ab")["input_ids"]) == 2
     turns = batch((PROMPT, RESPONSE))
     assert_close(reference(turns), actor_critic(turns).logps)
-    assert models_of(model_dir, reference="host")[1].home == "cpu"
+    assert isinstance(models_of(model_dir, reference="host")[1], HostReference)
     assert isinstance(models_of(model_dir, lora_rank=2)[1], AdaptersOff)
     assert models_of(model_dir, eval_only=True)[1] is None
 
 
 def test_packed_rows_need_bfloat16_on_a_gpu(model_dir, monkeypatch):
     # tests have no GPU to load a model onto
-    monkeypatch.setattr("ppo.model.actor_critic.load_lm", lambda *args: (None, None, None))
+    monkeypatch.setattr("ppo.model.make.load_lm", lambda *args: (None, None, None))
     with pytest.raises(ValueError, match="--packed on needs --dtype bfloat16 on a GPU"):
         models_of(model_dir, device="cuda:0", dtype="float32", packed="on")
 
 
 def test_each_turn_is_trained_at_its_own_temperature():
     # log pi at temperature T is the log-softmax of the logits / T, turn by turn
-    actor_critic = ActorCritic(make_lm(std=0.1), 1)
+    actor_critic = build(make_lm(std=0.1), 1)
     turns = batch(([5, 6], [7, 8]), ([9], [10, 11, 12]))
     mask = turns.response_mask
     each = torch.tensor([0.5, 2.0]).repeat_interleave(mask.sum(-1))  # (R,)

@@ -10,9 +10,10 @@ from peft import PeftModel
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
-from ppo.model.actor_critic import ActorCritic
-from ppo.model.lora import adapted
-from ppo.model.reference import AdaptersOff, Reference
+from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.decoder import Compute
+from ppo.model.lora import AdaptersOff, adapted
+from ppo.model.make import build
 from run.earlier import model_path
 
 TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
@@ -20,7 +21,7 @@ TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
 
 def with_adapters(**options) -> ActorCritic:
     """An actor-critic as after a training step, with B different from 0."""
-    actor_critic = ActorCritic(make_lm(), 1, lora_rank=4, **options)
+    actor_critic = build(make_lm(), 1, lora_rank=4, **options)
     torch.manual_seed(1)
     for layer in adapted(actor_critic.lm).values():
         torch.nn.init.normal_(layer.lora_B["default"].weight, std=0.1)
@@ -28,8 +29,8 @@ def with_adapters(**options) -> ActorCritic:
 
 
 def test_adapters_change_nothing_at_the_start():
-    plain = ActorCritic(make_lm(), 1)(TURNS)
-    ours = ActorCritic(make_lm(), 1, lora_rank=4)(TURNS)
+    plain = build(make_lm(), 1)(TURNS)
+    ours = build(make_lm(), 1, lora_rank=4)(TURNS)
     assert_close(tuple(ours), tuple(plain))
 
 
@@ -64,7 +65,7 @@ def test_pushed_weights_are_merged():
     plain = make_lm()
     assert [name for name, _ in actor_critic.weights()] == [n for n, _ in plain.named_parameters()]
     plain.load_state_dict(dict(actor_critic.weights()), strict=False)
-    assert_close(ActorCritic(plain, 1)(TURNS).logps, actor_critic(TURNS).logps)
+    assert_close(build(plain, 1)(TURNS).logps, actor_critic(TURNS).logps)
 
 
 def test_exports_load_in_transformers_and_peft(tmp_path):
@@ -84,7 +85,7 @@ def test_exports_load_in_transformers_and_peft(tmp_path):
 def test_only_a_rank_that_keeps_writes_and_only_adapters_are_exported_apart(tmp_path):
     with_adapters().export(tmp_path, keep=False)
     assert not list(tmp_path.iterdir())
-    ActorCritic(make_lm(), 1).export(tmp_path, keep=True)
+    build(make_lm(), 1).export(tmp_path, keep=True)
     assert (tmp_path / "config.json").exists() and not (tmp_path / "adapter").exists()
 
 
@@ -93,7 +94,7 @@ def test_the_base_is_kept_in_bfloat16_and_its_rotary_tables_are_not():
     kinds = {(p.requires_grad, p.dim()): p.dtype for p in actor_critic.lm.parameters()}
     assert kinds[False, 2] == torch.bfloat16
     assert kinds[True, 2] == kinds[False, 1] == torch.float32  # adapters; norms and biases
-    reference = Reference(make_lm(), torch.bfloat16)
+    reference = Reference(make_lm(), Compute(torch.bfloat16))
     for lm in (actor_critic.lm, reference.lm):
         assert lm.model.rotary_emb.inv_freq.dtype == torch.float32
     exact = with_adapters()(TURNS).logps

@@ -8,9 +8,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model import packing
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.actor_critic import Reference
+from ppo.model.make import build
 from ppo.model.packing import pack
-from ppo.model.reference import Reference
 
 TURNS = [([5, 6, 7, 8], [9, 10, 11]), ([5], [6]), ([20, 21], [30, 31, 32, 33, 34, 35])]
 
@@ -27,14 +27,14 @@ def test_a_packed_row_by_hand():
 
 def scored(packed: bool, k: int, recompute: bool = False):
     """Return the scores of TURNS and the gradients of a loss on them."""
-    actor_critic = ActorCritic(make_lm(), k, recompute=recompute, packed=packed)
+    actor_critic = build(make_lm(), k, recompute=recompute, packed=packed)
     torch.manual_seed(1)
     torch.nn.init.normal_(actor_critic.head.weight)
     turns = batch(*TURNS, temperature=0.7)
     scores = actor_critic(turns)
     (scores.logps.square().mean() + scores.values.square().mean()).backward()
     values = actor_critic.values(turns)
-    reference = Reference(actor_critic.lm)(turns)
+    reference = Reference(actor_critic.lm, actor_critic.compute)(turns)
     return [*scores, values, reference], {n: p.grad for n, p in actor_critic.named_parameters()}
 
 
@@ -63,13 +63,13 @@ def test_queries_keys_and_values_are_of_one_dtype(monkeypatch):
         return plain(*tensors, **how)
 
     monkeypatch.setattr(packing, "scaled_dot_product_attention", attention)
-    model = ActorCritic(Qwen3ForCausalLM(config), 1, dtype=torch.bfloat16, packed=True)
+    model = build(Qwen3ForCausalLM(config), 1, dtype=torch.bfloat16, packed=True)
     model(batch(*TURNS))
     assert seen == {torch.bfloat16}
 
 
 def test_a_micro_batch_without_response_tokens_has_gradients_of_zero():
-    actor_critic = ActorCritic(make_lm(), 1, packed=True)
+    actor_critic = build(make_lm(), 1, packed=True)
     scores = actor_critic(batch(([5, 6], [])))
     assert len(scores.logps) == len(scores.values) == 0
     (scores.logps.sum() + scores.values.sum()).backward()
@@ -79,7 +79,7 @@ def test_a_micro_batch_without_response_tokens_has_gradients_of_zero():
 def test_a_packed_model_generates_as_before(tokenizer):
     def greedy(packed):
         engine = TransformersEngine(tokenizer, {0}, 6, 0)
-        engine.push_weights(ActorCritic(make_lm(), 0, packed=packed))
+        engine.push_weights(build(make_lm(), 0, packed=packed))
         for slot, (prompt, _) in enumerate(TURNS):
             engine.submit(slot, make_prompt(prompt), seed=(slot,))
         return [response.ids for _, response in engine.step()]

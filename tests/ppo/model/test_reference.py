@@ -4,9 +4,13 @@ import pytest
 import torch
 from conftest import batch, make_decoder
 
-from ppo.model.actor_critic import ActorCritic
+from ppo.model.actor_critic import Reference
+from ppo.model.decoder import Compute, padded
+from ppo.model.lora import AdaptersOff
+from ppo.model.make import build
+from ppo.model.packing import packed as pack_rows
 from ppo.model.packing import use_packing
-from ppo.model.reference import Reference
+from ppo.model.reference import HostReference
 
 TURNS = [([5, 6, 7, 8], [9, 10, 11]), ([5], [6]), ([20, 21], [30, 31, 32, 33, 34, 35])]
 # Qwen2 has biases of queries, keys and values; Qwen3 has norms of queries and keys
@@ -36,17 +40,18 @@ def test_actor_and_reference_agree_to_the_bit_before_the_first_update(name, tie,
     if packed:
         use_packing(lm)
     # A model with adapters has no copy in a run. Here it has, to compare the two kinds.
-    references = [Reference(lm, torch.bfloat16, home) for home in (None, "cpu")]
+    compute = Compute(torch.bfloat16, pack_rows if packed else padded)
+    references = [kind(lm, compute) for kind in (Reference, HostReference)]
     options = dict(dtype=torch.bfloat16, packed=packed, lora_rank=rank)
-    actor_critic = ActorCritic(lm, 1, **options)
+    actor_critic = build(lm, 1, **options)
     logps = actor_critic(turns).logps
-    assert torch.equal(logps, actor_critic(turns, base_only=True))
+    assert torch.equal(logps, AdaptersOff(actor_critic)(turns))
     for reference in references:
         assert torch.equal(reference(turns), logps)
 
 
 def test_matrices_rest_in_bfloat16_and_the_rest_in_fp32():
-    reference = Reference(make_trained("Qwen3", tie=False), torch.bfloat16)
+    reference = Reference(make_trained("Qwen3", tie=False), Compute(torch.bfloat16))
     kinds = {p.dim(): p.dtype for p in reference.parameters()}
     assert kinds == {1: torch.float32, 2: torch.bfloat16}
     assert reference.lm.model.rotary_emb.inv_freq.dtype == torch.float32

@@ -20,8 +20,8 @@ from benchmarks import memory as benchmark
 from memory.render import Prompt
 from ppo.advantages import make_estimator, whiten
 from ppo.engines.contract import Response
-from ppo.model.actor_critic import ActorCritic
-from ppo.model.decoder import embed, precision
+from ppo.model.decoder import Compute, embed, precision
+from ppo.model.make import build
 from run.fit import estimate as memory_estimate
 from run.fit.advice import needs
 from run.fit.estimate import MOMENTS, Setting, estimate, totals
@@ -202,7 +202,7 @@ def test_the_copies_are_those_that_autocast_makes(grad):
                 made.setdefault(id(args[0]), []).append(out.nbytes)
             return out
 
-    model = ActorCritic(lm, 1, dtype=torch.bfloat16)
+    model = build(lm, 1, dtype=torch.bfloat16)
     turns = batch(([0, 1, 2, 3], [4, 5]), ([6, 7, 8, 9], [0, 1]))
     with torch.set_grad_enabled(grad), Casts():
         model(turns)
@@ -307,7 +307,8 @@ def test_a_layer_keeps_what_autograd_saves(family, dtype):
     lm = AutoModelForCausalLM.from_config(config).float()
     ids, layer, saved = torch.arange(20).view(2, 10), lm.model.layers[0], {}
     with precision(ids.device, dtype):
-        hidden, how, *_ = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool), dtype)
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        hidden, _, how = embed(lm, ids, mask, Compute(dtype))
         hidden = hidden.detach().requires_grad_()
         with torch.autograd.graph.saved_tensors_hooks(lambda t: note(t, saved), lambda t: t):
             layer(hidden, **how)

@@ -1,0 +1,111 @@
+"""The models of a command line: how a model is loaded and put together from the flags."""
+
+import torch
+
+from common.cli import life_sign
+from common.plugins import UserError
+from ppo.model.actor_critic import ActorCritic, Reference
+from ppo.model.decoder import Compute, padded, recomputed, stored
+from ppo.model.pretrained import check_decoder, load_lm
+
+
+def make_models(args, device: str):
+    """Return (actor_critic, reference, tokenizer, ends) of the command line's model.
+
+    reference: None with --eval-only; ends: the token ids that end a response
+    UserError: the model cannot be loaded or used, or flags do not fit it or the device
+    """
+    life_sign(f"loading {args.model} ...")
+    torch.manual_seed(args.seed)  # adapters and heads begin alike in equal runs
+    tokens = args.prompt_limit + args.response_limit
+    lm, tokenizer, ends = load_lm(args.model, device, tokens, args.template_kwargs)
+    dtype = choose_dtype(args.dtype, device)
+    actor_critic = build(
+        lm,
+        critic_layers=None if args.no_critic else args.critic_layers,
+        dtype=dtype,
+        packed=choose_packing(args.packed, device, dtype),
+        recompute=args.gradient_checkpointing,
+        value_grad_trunk=args.value_grad_trunk,
+        lora_rank=args.lora_rank,
+    ).to(device)
+    reference = None if args.eval_only else make_reference(args, actor_critic)
+    return actor_critic, reference, tokenizer, ends
+
+
+def build(
+    lm, critic_layers: int | None, dtype: torch.dtype = torch.float32, packed: bool = False,
+    recompute: bool = False, value_grad_trunk: bool = False, lora_rank: int = 0,
+) -> ActorCritic:  # fmt: skip
+    """Put an actor-critic together. What a run does not use is not imported.
+
+    critic_layers: None: there is no critic; packed: train on turns without padding
+    recompute: compute activations again in the backward pass; lora_rank: 0: no adapters
+    UserError: the model is not a plain decoder or has too few layers, or peft is missing
+    """
+    n_layers = check_decoder(lm)
+    if not 0 <= (critic_layers or 0) <= n_layers:
+        problem = f"must be 0..{n_layers} for this model, got {critic_layers}"
+        raise UserError(f"--critic-layers {problem}")
+    arrange = padded
+    if packed:
+        from ppo.model.packing import packed as arrange
+        from ppo.model.packing import use_packing
+
+        use_packing(lm)
+    compute = Compute(dtype, arrange, recomputed if recompute else stored)
+    critic = (
+        {}
+        if critic_layers is None
+        else dict(critic_layers=critic_layers, value_grad_trunk=value_grad_trunk)
+    )
+    if lora_rank:
+        from ppo.model.lora import LoraActor, LoraActorCritic
+
+        model = LoraActorCritic if critic else LoraActor
+        return model(lora_rank, lm, compute=compute, **critic)
+    if critic:
+        return ActorCritic(lm, compute=compute, **critic)
+    from ppo.model.actor import ActorOnly
+
+    return ActorOnly(lm, compute)
+
+
+def make_reference(args, actor_critic: ActorCritic):
+    """Return the reference that --reference names, or the actor without its adapters.
+
+    What it is called with and returns is as in `Reference`.
+    """
+    if args.reference == "none":
+        from ppo.model.reference import NoReference
+
+        return NoReference()
+    if args.lora_rank:
+        from ppo.model.lora import AdaptersOff
+
+        return AdaptersOff(actor_critic)
+    if args.reference == "host":
+        from ppo.model.reference import HostReference
+
+        return HostReference(actor_critic.lm, actor_critic.compute)
+    reference = Reference(actor_critic.lm, actor_critic.compute)
+    if args.reference == "sharded":
+        from ppo.distributed import shard
+
+        shard(reference)
+    return reference
+
+
+def choose_dtype(name: str, device: str) -> torch.dtype:
+    """Return the dtype of --dtype; "auto" is bfloat16 on a GPU and float32 on a CPU."""
+    auto = "bfloat16" if device.startswith("cuda") else "float32"
+    return getattr(torch, auto if name == "auto" else name)
+
+
+def choose_packing(flag: str, device: str, dtype: torch.dtype) -> bool:
+    """Return whether --packed (on, off or auto) means that turns are packed here."""
+    cuda = device.startswith("cuda")
+    kernel = cuda and dtype == torch.bfloat16  # elsewhere packed attention is slow
+    if flag == "on" and cuda and not kernel:
+        raise UserError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
+    return flag == "on" or (flag == "auto" and kernel)
