@@ -162,7 +162,6 @@ class Run:
     seed: Seed = flag(1, "seed of everything random")
     run_dir: Path | None = flag(None, "directory of the run (default: runs/<env>-seed<seed>-<time>)", type=folder, metavar="DIR")
     resume: Path | None = flag(None, "go on from the newest checkpoint of RUN; auto: of --run-dir, if a run is there", type=folder, metavar="RUN")
-    override: bool = flag(False, "let typed flags change the resumed run")
     save_interval: Count = flag(30, "updates between checkpoints")
     eval_interval: Whole = flag(30, "updates between evaluations; 0: none")
     skip_first_eval: bool = flag(False, "do not evaluate the initial model")

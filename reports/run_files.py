@@ -12,7 +12,7 @@ from pathlib import Path
 
 # Runs of one group may differ in these flags. Only older runs have those of the last two lines.
 NOT_SETTINGS = {
-    "seed", "run_dir", "resume", "override", "skip_first_eval", "defaults", "env_workers",
+    "seed", "run_dir", "resume", "skip_first_eval", "defaults", "env_workers",
     "env_threads", "env_timeout",
     "report", "export", "keep_checkpoints", "max_env_faults", "max_skipped_steps",
 }  # fmt: skip

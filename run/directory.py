@@ -21,6 +21,7 @@ import torch
 from common.errors import RunError
 from common.plugins import UserError
 from common.ranks import Ranks
+from run.earlier import changes, saved_args
 from run.files import NO_ROOM, cannot_write, write_text
 from run.lock import LOCK, is_unused, locked
 from run.saved import is_complete, turns_made
@@ -112,7 +113,7 @@ def not_empty(run: Path) -> UserError:
 def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks: Ranks) -> None:
     """Write args.json, and cut a resumed run's logs back.
 
-    Each --override first copies the old args.json to args-1.json, args-2.json, ...
+    If the resumed run has changed settings, the old args.json becomes args-1.json, args-2.json, ...
 
     saved: the checkpoint that a resumed run goes on from, with the length of each log at that time
     ValueError: a log is shorter than it was at the checkpoint; then nothing is cut
@@ -127,8 +128,10 @@ def start_run_dir(run: Path, args: argparse.Namespace, saved: dict | None, ranks
     if args.resume:
         old = (run / "args.json").read_text(encoding="utf-8")
         warn_of_versions(json.loads(old).get("versions", {}), about["versions"])
-        if args.eval_only or not args.override:
+        changed = changes(args, saved_args(run))
+        if args.eval_only or not changed:
             return
+        print(f"{run} goes on with {', '.join(changed.values())}")
         number = next(n for n in count(1) if not (run / f"args-{n}.json").exists())
         write_text(run / f"args-{number}.json", old)
     write_text(run / "args.json", json.dumps(about, indent=1, default=str) + "\n")

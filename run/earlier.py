@@ -27,8 +27,6 @@ def resumed_run(typed: dict) -> Path | None:
     """Return the directory of the run that goes on, if one does. `typed` has the given flags."""
     run, resume = typed.get("run_dir"), typed.get("resume")
     auto = resume == Path("auto")
-    if typed.get("override") and not resume:
-        raise UserError("--override is about a run that goes on: it goes with --resume")
     if resume and run and not auto:
         raise UserError("--resume goes on in its own directory; leave --run-dir out")
     if auto and not run:
@@ -47,7 +45,7 @@ def saved_args(run: Path) -> dict:
         saved = about["args"] | {"model": model_begun(about)}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"--resume {run}: its args.json does not describe a run") from error
-    return saved | {"run_dir": run, "resume": None, "override": False}
+    return saved | {"run_dir": run, "resume": None}
 
 
 def model_begun(about: dict) -> str:
@@ -62,26 +60,45 @@ def model_begun(about: dict) -> str:
     return str(begun) if moved and begun.is_dir() else named
 
 
-# Of a resumed run: flags that may change freely, and flags that not even --override changes.
-FREE = "run_dir resume override eval_only env_workers env_threads env_timeout".split()
-FREE += ["dry_run_memory", "track"]
-FIXED = "env_name n_env model critic_layers no_critic group_size memory memory_length".split()
+# Flags that are about this process and not about the resumed run
+FREE = (
+    "run_dir", "resume", "eval_only", "env_workers", "env_threads", "env_timeout",
+    "dry_run_memory", "track",
+)  # fmt: skip
+# Flags with which a checkpoint was made. A resumed run cannot change them.
+FIXED = (
+    "env_name", "n_env", "model", "critic_layers", "no_critic", "group_size", "memory",
+    "memory_length",
+)  # fmt: skip
+
+
+def changes(args: argparse.Namespace, saved: dict) -> dict[str, str]:
+    """Return name -> "--flag value (was value)" of the settings that differ from a saved run's."""
+    changed = {}
+    for name, value in vars(args).items():
+        if name in FREE or name not in saved or str(value) == str(saved[name]):
+            continue
+        if name == "model" and os.path.realpath(value) == os.path.realpath(saved[name]):
+            continue  # the same directory by another name
+        flag = f"--{name.replace('_', '-')}"
+        changed[name] = f"{flag} {shortened(value)} (was {shortened(saved[name])})"
+    return changed
+
+
+def shortened(value) -> str:
+    text = str(value)
+    return text if len(text) < 80 else f"{text[:76]} ..."
 
 
 def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
-    """ValueError: flags are typed that the resumed run had otherwise; the line lists them. saved:
-    its arguments, and the defaults of flags that are newer than it"""
-    given = {name: str(value) for name, value in vars(args).items() if name not in FREE}
-    changed = [name for name in given if name in saved and given[name] != str(saved[name])]
-    if "model" in changed and os.path.realpath(args.model) == os.path.realpath(saved["model"]):
-        changed.remove("model")  # the same directory by another name
-    short = lambda value: text if len(text := str(value)) < 80 else f"{text[:76]} ..."
-    words = [f"--{n.replace('_', '-')} {short(given[n])} (was {short(saved[n])})" for n in changed]
-    words = ", ".join(words)
-    if set(changed) & set(FIXED):
+    """Raise a UserError if flags are typed that a resumed run cannot change.
+
+    `saved` has its settings, and the defaults of flags that are newer than it.
+    """
+    changed = changes(args, saved)
+    if changed.keys() & {*FIXED}:
+        words = ", ".join(changed.values())
         raise UserError(f"--resume {args.resume} with {words}: start a new run for that")
-    if changed and not (args.override or args.eval_only):
-        raise UserError(f"--resume {args.resume} with {words}; add --override")
 
 
 def model_path(text: str) -> str:

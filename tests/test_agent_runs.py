@@ -208,7 +208,7 @@ def test_sigterm_in_mid_request(program, model_dir, tmp_path):
     assert process.returncode == 128 + signal.SIGTERM and "SIGTERM: saved; go on" in said
     state = load_checkpoint(run)
     updates = state["update"]
-    go_on = ["--resume", str(run), "--num-updates", str(updates + 2), "--override"]
+    go_on = ["--resume", str(run), "--num-updates", str(updates + 2)]
     said = launch(tmp_path, *go_on).communicate(timeout=100)[0]
     assert not (run / "faults.jsonl").exists(), said
     later = [turn for turn in records(run, "trajectories.jsonl") if turn["update"] > updates]

@@ -135,7 +135,6 @@ FLAGS = [
     ("--n-env 1000000", "1000000 x 2 = 2000000 turns are more than the 1000000 that fit into mem"),
     ("--w-epoch 999999", "= 4 turns (999999 times for the warm-up) are more than the 1000000"),
     ("--env-workers 8", "--env-workers 8 is more than --n-env 2"),
-    ("--override", "--override is about a run that goes on: it goes with --resume"),
     ("--eval-only --skip-first-eval", "--eval-only is the evaluation that --skip-first-eval"),
     ("--kl-target 0.1 --kl-coef 0", "--kl-target scales --kl-coef, which must be above 0"),
     # estimators, groups and critics

@@ -498,7 +498,7 @@ def test_a_run_with_adapters_goes_on_from_them(model_dir, tmp_path):
     run = train(tmp_path / "run", model_dir, "--lora-rank 2 --num-updates 1")
     state = load_checkpoint(run)["agent"]["stepper"]["actor_critic"]
     assert all("lora_" in name for name in state if name.startswith("lm."))
-    main.main(get_args(["--resume", str(run), "--num-updates", "2", "--override"]))
+    main.main(get_args(["--resume", str(run), "--num-updates", "2"]))
     straight = train(tmp_path / "straight", model_dir, "--lora-rank 2")
     drop_times = lambda record: {k: v for k, v in record.items() if not k.startswith(CLOCK)}
     resumed, expected = (lines(path / "metrics.jsonl") for path in (run, straight))

@@ -136,11 +136,11 @@ def test_a_whole_name_chooses_one_row_and_a_part_all_that_have_it(capsys, tmp_pa
 
 def test_flags_for_main(capsys, tmp_path):
     other = ["table2", "--seeds", "1", "--runs", str(tmp_path)]
-    flags = ["--eval-episodes=8", "--kl-coef", "-1", "--memory=my-own:Memory", "--override"]
+    flags = ["--eval-episodes=8", "--kl-coef", "-1", "--memory=my-own:Memory", "--no-critic"]
     (command,) = dry_run(capsys, *other, "--", *flags)
     assert command.count("--eval-episodes") == 1  # in the place of ours
     assert command[command.index("--eval-episodes") + 1] == "8"
-    assert command[command.index("--kl-coef") + 1] == "-1" and "--override" in command
+    assert command[command.index("--kl-coef") + 1] == "-1" and "--no-critic" in command
     assert command[command.index("--memory") + 1] == "my-own:Memory"
 
 

@@ -113,7 +113,7 @@ def run_of_two(tmp_path_factory):
     """One update by two ranks with vLLM on each, then another one after a resume."""
     path = tmp_path_factory.mktemp("runs") / "two"
     flags = ["--model", TINY, "--num-updates", 1, "--zero-stage", 2, "--run-dir", path]
-    for more in (flags, ["--resume", path, "--num-updates", 2, "--override"]):
+    for more in (flags, ["--resume", path, "--num-updates", 2]):
         ended = run([*(FLAGS if more is flags else ["main.py"]), *more], ranks=2)
         assert ended.returncode == 0, ended.stderr[-3000:]
         assert ended.stdout.count(f"trained model: {path / 'model'}") == 1  # one of them speaks
@@ -168,7 +168,7 @@ def test_what_two_ranks_save(run_of_two):
 
 def test_a_checkpoint_of_shards_wants_as_many_ranks(run_of_two):
     with pytest.raises(ValueError, match="it is of 2 ranks, --zero-stage 2"):
-        flags = ["--num-updates", "3", "--zero-stage", "0", "--override"]
+        flags = ["--num-updates", "3", "--zero-stage", "0"]
         main.main(get_args(["--resume", str(run_of_two), *flags]))
 
 

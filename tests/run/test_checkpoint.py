@@ -193,7 +193,7 @@ def test_an_evaluation_that_was_asked_for_ends_no_run(copied, toy_run, monkeypat
     played = []
     resume_envs = ResilientPool.resume
     monkeypatch.setattr(ResilientPool, "resume", lambda *a: played.append(a[1]) or resume_envs(*a))
-    assert resume(copied, "--eval-only --eval-episodes 1 --override") == 0
+    assert resume(copied, "--eval-only --eval-episodes 1") == 0
     assert played == [None, None]  # no episode of the training is played again for it
     asked = json.loads((copied / "eval.jsonl").read_text().splitlines()[-1])
     assert asked["asked"] and asked["update"] == 4 and asked["eval/episodes"] == 1
@@ -205,11 +205,11 @@ def test_an_evaluation_that_was_asked_for_ends_no_run(copied, toy_run, monkeypat
 
 def test_fewer_updates_than_were_made_are_refused(copied):
     with pytest.raises(ValueError, match="--num-updates 3: .* has made 4 already"):
-        resume(copied, "--num-updates 3 --override")
+        resume(copied, "--num-updates 3")
 
 
 def test_a_finished_run_can_be_made_longer(copied, toy_run):
-    assert resume(copied, "--num-updates 5 --override") == 0
+    assert resume(copied, "--num-updates 5") == 0
     longer, short = outcome(copied), outcome(toy_run)
     assert longer["metrics.jsonl"][:4] == short["metrics.jsonl"]
     assert [record["update"] for record in longer["metrics.jsonl"]] == [1, 2, 3, 4, 5]
@@ -232,7 +232,7 @@ def test_a_run_that_is_made_longer_keeps_its_evaluations(flags, longer, model_di
     first = evaluations()
     with (run / "eval.jsonl").open("ab") as log:
         log.write(b'5\n[]\n{"a": 1}\n\xff\n{"upd')  # what a person or a torn write left there
-    resume(run, f"{longer} --override")
+    resume(run, longer)
     # 3 was the end, and is no multiple of 2: neither is played again
     assert evaluations()[:4] == first and [e["update"] for e in first] == [0, 2, 3, 3]
     assert [e["update"] for e in evaluations()[4:]] == [4, 5]
@@ -267,17 +267,18 @@ def test_evaluation_only_leaves_a_run_as_it_is(copied):
     assert after == before
 
 
-def test_changed_arguments_are_refused_with_their_list(toy_run, capsys):
+def test_what_a_checkpoint_was_made_with_cannot_change(toy_run, capsys):
     def refused(flags: str) -> str:
         with pytest.raises(SystemExit):
             get_args(["--resume", str(toy_run), *flags.split()])
         return capsys.readouterr().err
 
-    said = refused("--clip 0.3 --lr 0.5 --num-updates 4")
-    assert "with --lr 0.5 (was 0.01), --clip 0.3 (was 0.2); add --override" in said
-    said = refused("--n-env 4 --override")
+    said = refused("--n-env 4 --lr 0.5 --num-updates 4")
+    assert "--n-env 4 (was 2)" in said and "--lr 0.5 (was 0.01)" in said
+    assert "--num-updates" not in said  # it is as before
+    said = refused("--n-env 4")
     assert "with --n-env 4 (was 2): start a new run for that" in said
-    assert get_args(["--resume", str(toy_run), "--lr", "0.5", "--override"]).lr == 0.5
+    assert get_args(["--resume", str(toy_run), "--lr", "0.5"]).lr == 0.5
 
 
 # ---- damage -------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_resume_auto_starts_goes_on_and_ends(model_dir, tmp_path, capsys):
 def test_resume_auto_starts_in_an_empty_directory(left, model_dir, tmp_path):
     for name in left:
         (tmp_path / name).touch()
-    assert train(tmp_path, model_dir, "--resume auto --override") == 0
+    assert train(tmp_path, model_dir, "--resume auto") == 0
     assert (tmp_path / "model").is_dir()
 
 
@@ -209,28 +209,28 @@ def test_resume_auto_leaves_the_files_of_others_alone(tmp_path, capsys):
     assert f"{tmp_path} is not empty; " in one_line(capsys)
 
 
-def test_an_override_is_not_for_ever(model_dir, tmp_path, capsys):
+def test_a_resumed_run_says_what_is_changed(model_dir, tmp_path, capsys):
     run = tmp_path / "run"
     assert train(run, model_dir, "--num-updates 1") == 0
-    assert program("--resume", run, "--num-updates", 2, "--override") == 0
-    capsys.readouterr()
-    assert program("--resume", run, "--num-updates", 3) == 2
-    assert "with --num-updates 3 (was 2); add --override" in one_line(capsys)
+    assert program("--resume", run, "--num-updates", 2) == 0
+    assert f"{run} goes on with --num-updates 2 (was 1)\n" in capsys.readouterr().out
+    assert program("--resume", run) == 0  # finished: the change stays
+    assert "goes on with" not in capsys.readouterr().out
 
 
 # ---- args.json --------------------------------------------------------------------------------
 
 
-def test_each_override_keeps_the_arguments_before_it(model_dir, tmp_path):
+def test_each_change_keeps_the_arguments_before_it(model_dir, tmp_path):
     run = tmp_path / "run"
     assert train(run, model_dir, "--num-updates 1 --eval-interval 0") == 0
     old = [(run / "args.json").read_bytes()]
     for updates in (2, 3):
-        assert program("--resume", run, "--num-updates", updates, "--override") == 0
+        assert program("--resume", run, "--num-updates", updates) == 0
         old.append((run / "args.json").read_bytes())
     kept = [(run / f"args{end}.json").read_bytes() for end in ("-1", "-2", "")]
     assert kept == old and len(set(old)) == 3
-    assert program("--resume", run, "--eval-only", "--override", "--temperature", "0") == 0
+    assert program("--resume", run, "--eval-only", "--temperature", "0") == 0
     assert (run / "args.json").read_bytes() == old[-1]  # an evaluation changes no run
 
 
@@ -243,7 +243,7 @@ def test_a_resumed_run_tells_which_versions_have_changed(model_dir, tmp_path, ca
     now = about["versions"]["numpy"]
     about["versions"] |= {"numpy": "1.0", "vllm": "0.0", "peft": "0.1"}  # no weights come from peft
     (run / "args.json").write_text(json.dumps(about))
-    assert program("--resume", run, "--num-updates", 2, "--override") == 0
+    assert program("--resume", run, "--num-updates", 2) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
     vllm = next((f"vllm {v}" for v in installed("vllm")), "vllm is missing")
     words = f"{vllm} (was 0.0), numpy {now} (was 1.0)"

@@ -30,7 +30,7 @@ def test_wandb_gets_the_figures_of_a_run_and_of_its_resumption(model_dir, tmp_pa
     env = os.environ | {"WANDB_MODE": "offline", "OMP_NUM_THREADS": "1", "WANDB_SILENT": "true"}
     for words in (
         [*SMALL.split(), "--model", model_dir, "--run-dir", str(run), "--track", "wandb"],
-        ["main.py", "--resume", str(run), "--override", "--num-updates", "2"],
+        ["main.py", "--resume", str(run), "--num-updates", "2"],
     ):
         done = subprocess.run(
             [sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True
