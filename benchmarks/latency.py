@@ -34,7 +34,6 @@ from ppo.agent import make_agent
 from ppo.engines.contract import make_engine
 from ppo.model.make import make_models
 from run.figures import engine_logps
-from run.stop import Stop
 from storage.make import make_storage
 
 FASTEST, SLOWEST = 1.0, 5.0  # seconds of a tool
@@ -122,7 +121,7 @@ def play(args, engine: Watched, tokenizer, envs: ResilientPool, batches: int) ->
     for _ in range(batches):
         rollouts = make_storage(args, ALONE)
         with Stopwatch() as took:
-            batch = collect(envs, memories, engine, render, rollouts, args.seed, Stop())
+            batch = collect(envs, memories, engine, render, rollouts, args.seed)
         end, figures = time.perf_counter(), engine.stats()
         assert not envs.faults, envs.faults[0]
         worked, turns = figures["time/engine"], args.n_env * args.e_len

@@ -35,7 +35,6 @@ from ppo.engines.lockstep import TransformersEngine
 from ppo.model.make import build, choose_dtype
 from ppo.model.pretrained import load_lm
 from recipes import TINY
-from run.stop import Stop
 from storage.batch import Scoring
 from storage.collection import Collection, FixedTurns
 
@@ -142,7 +141,7 @@ def rollout(way: Way, n_env: int, engine, render, repetition: int) -> Stopwatch:
     rollouts = Collection(n_env, FixedTurns(way.e_len), Scoring(4096))
     lengths = Lengths(engine, way.tokens, way.together, repetition)
     with Stopwatch() as took:
-        batch = collect(envs, memories, lengths, render, rollouts, repetition, Stop())
+        batch = collect(envs, memories, lengths, render, rollouts, repetition)
     for count, turns in enumerate(batch.responses, 1):
         wanted = [lengths.length(slot, count) for slot in range(n_env)]
         assert [len(response.ids) for response in turns] == wanted, (way, count)

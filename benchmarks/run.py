@@ -37,7 +37,6 @@ from ppo.model.actor_critic import Reference
 from ppo.model.make import make_models
 from recipes import MODELS, TINY
 from run.checks import GROUPED
-from run.stop import Stop
 from storage.batch import Batch
 from storage.engine_scores import engine_scores
 from storage.make import LAYOUTS, make_storage
@@ -153,7 +152,7 @@ def scored_batch(argv: list[str]) -> tuple[Agent, Batch]:
     memories = make_memories(args, envs.resume(None))
     render = Renderer(tokenizer, args.prompt_limit)
     rollouts = make_storage(args, ranks)
-    batch = collect(envs, memories, engine, render, rollouts, args.seed, Stop())
+    batch = collect(envs, memories, engine, render, rollouts, args.seed)
     agent = make_agent(args, actor_critic, ranks)
     batch.score(actor_critic, reference, agent.plan(batch)[0])
     batch.compute_returns(make_estimator(args))

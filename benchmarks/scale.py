@@ -38,7 +38,6 @@ from ppo.model.make import make_models
 from recipes import TINY
 from run.figures import batch_figures
 from run.process import GARBAGE
-from run.stop import Stop
 from run.turns import write_turns
 from storage.make import make_storage
 
@@ -94,7 +93,7 @@ class Play:
         self.folder = tempfile.TemporaryDirectory()
 
     def collected(self, engine):
-        return collect(self.envs, self.memories, engine, self.render, self.rollouts, 1, Stop())
+        return collect(self.envs, self.memories, engine, self.render, self.rollouts, 1)
 
     def update(self, engine, number: int) -> None:
         """An update without a model."""

@@ -20,7 +20,7 @@ def make_warm_up(args) -> "WarmUp":
 
 @dataclass
 class WarmUp:
-    """`warm_up_critic(agent, batch, estimator, stop)` trains the critic for w_iter rounds.
+    """`warm_up_critic(agent, batch, estimator)` trains the critic for w_iter rounds.
 
     A round computes values and returns of all turns with the current critic and then trains on a
     random share w_fraction of the turns (paper: a tenth). The actor is frozen, so the KL to the
@@ -40,16 +40,15 @@ class WarmUp:
         """How far it is, from 0 to 1: values are computed once more after the last round."""
         return self.rounds / (self.w_iter + 1)
 
-    def __call__(self, agent, batch, estimator, stop) -> dict[str, float]:
-        """Return the warmup/* metrics; {} if `stop` was asked to end the run."""
+    def __call__(self, agent, batch, estimator) -> dict[str, float]:
+        """Return the warmup/* metrics."""
         agent.begin_warm_up(self.w_lr)
         held_out = torch.arange(batch.n_env) // self.held_out_together % 4 == 3  # (N,)
         trained = [row for row in batch.rows if not held_out[row % batch.n_env]]
         count = max(1, round(self.w_fraction * len(trained)))
         loss = None
         for _ in range(self.w_iter):
-            if stop.now():
-                return {}
+            agent.ranks.wait()  # a signal ends the warm-up here, on all ranks
             # The targets are computed anew in each round: they bootstrap from the critic itself.
             batch.score_values(agent.actor_critic)
             batch.compute_returns(estimator)

@@ -1,88 +1,134 @@
-"""How a run ends early: a signal or an error saves the state before the update under way.
+"""How a run ends early: on a signal, or because one of its ranks failed.
 
-On many ranks all end together: every rank asks `now()` at the same places, and learns there what
-another rank was told or has met.
+On many ranks all end together. A rank that is signalled or fails reports it in the next gather, and
+there the others learn it: while ranks listen, every gather carries such a report.
 """
 
 import os
 import signal
 import sys
 from asyncio import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from common.cli import command
-from common.errors import OtherRankFailed, RunError
+from common.errors import OtherRankFailed
 from common.ranks import ALONE, Ranks
-from run.exit import is_check, one_line
+from run.exit import one_line
 
 
-class Stop:
-    """`with Stop(ranks) as stop:` SIGTERM, SIGHUP and SIGINT ask the loop to save and to end.
+class Stopped(Exception):
+    """A signal ends the run. All ranks raise it at the same gather."""
 
-    signalled: the signal that this rank got; asked: the one that all ranks have agreed to obey
+    def __init__(self, number: signal.Signals):
+        super().__init__(number.name)
+        self.number = number
+
+
+class Signals:
+    """`with signals:` SIGTERM, SIGHUP and SIGINT are noted in `received`.
+
     A second Ctrl-C ends the process at once.
     """
 
-    SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
-    def __init__(self, ranks: Ranks = ALONE):
-        self.signalled, self.asked, self.failed, self.ranks = None, None, "", ranks
-        self.before = {}  # signal -> its handler before
+    def __init__(self):
+        self.received: signal.Signals | None = None
+        self.handlers = {}  # signal -> its handler before
 
-    def __enter__(self) -> "Stop":
-        for number in self.SIGNALS:
+    def __enter__(self) -> "Signals":
+        for number in self.NUMBERS:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
-                self.before[number] = signal.signal(number, self._ask)
+                self.handlers[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *error) -> None:
-        for number, handler in self.before.items():
+        for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
-    def _ask(self, number: int, frame) -> None:
-        self.signalled = signal.Signals(number)
-        if signal.SIGINT in self.before:
+    def _note(self, number: int, frame) -> None:
+        # An exception raised here could end a gather between two of its messages: only note it.
+        self.received = signal.Signals(number)
+        if signal.SIGINT in self.handlers:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        said = f"{self.signalled.name}: the run is saved and ends; Ctrl-C ends it at once"
+        line = f"{self.received.name}: the run is saved and ends; Ctrl-C ends it at once"
         try:
-            os.write(2, f"\n{said}\n".encode())  # not print: the loop may be inside one
+            os.write(2, f"\n{line}\n".encode())  # not print: the loop may be inside one
         except OSError:  # the terminal is gone, and a print would end the run before it is saved
             sys.stdout = sys.stderr = open(os.devnull, "w", errors="replace")
 
-    def now(self) -> bool:
-        """Return whether any rank was asked to end; `asked` is then the same on all ranks.
 
-        OtherRankFailed: another rank met an error since the last call
-        """
-        told = self.ranks.gather([(self.signalled, self.failed)])
-        failed = [f"rank {rank}: {why}" for rank, (_, why) in enumerate(told) if why]
-        if failed and not self.failed:
-            raise OtherRankFailed(failed[0])
-        # Only what was told counts: this rank may be signalled while it waits for the others.
-        self.asked = next((number for number, _ in told if number), None)
-        return self.asked is not None
+class StoppableRanks(Ranks):
+    """The ranks of a run, which end together.
 
-    @contextmanager
-    def saving(self, checkpoints):
-        """Save the marked state if a signal or an error ends what happens inside.
+    signals: those that this rank received; listens: whether a gather raises Stopped if any rank
+    received one, and OtherRankFailed if another rank failed
+    """
 
-        RunError: a check of this project failed; the line says how the run goes on
-        """
-        try:
-            yield
-        except (Exception, CancelledError) as error:
-            mine = not isinstance(error, OtherRankFailed)
-            if mine:
-                self.failed = one_line(error)
-                self.now()  # the others ask it when their part of the batch is complete
-            if checkpoints.save_marked() and mine and is_check(error):
-                again = f"saved; go on with: {command('python main.py')} --resume {checkpoints.run}"
-                raise RunError(f"{one_line(error)}; {again}") from error
-            raise
-        if self.asked:
-            checkpoints.save_marked()
+    def __init__(self, ranks: Ranks = ALONE, signals: Signals | None = None):
+        self.ranks, self.signals = ranks, signals or Signals()
+        self.rank, self.size = ranks.rank, ranks.size
+        self.listens, self.failure = False, ""
 
     @property
-    def code(self) -> int:
-        """The exit code: 128 + the signal that ended the run, or 0."""
-        return 128 + self.asked if self.asked else 0
+    def device(self) -> str:
+        return self.ranks.device
+
+    def sum(self, tensor):
+        return self.ranks.sum(tensor)
+
+    def gather(self, items: list) -> list:
+        if not self.listens:
+            return self.ranks.gather(items)
+        # Only what was gathered counts: a signal may arrive while this rank waits for the others.
+        reports = self.ranks.gather([(self.signals.received, self.failure, items)])
+        failures = [f"rank {rank}: {report[1]}" for rank, report in enumerate(reports) if report[1]]
+        if failures and not self.failure:
+            raise OtherRankFailed(failures[0])
+        for number, _, _ in reports:
+            if number:
+                raise Stopped(number)
+        return [item for _, _, part in reports for item in part]
+
+    def check(self) -> None:
+        """Raise Stopped if this rank listens and received a signal."""
+        if self.listens and self.signals.received:
+            self.wait()  # the other ranks learn it where they gather next
+
+    @contextmanager
+    def listening(self):
+        """Listen inside of the block. An error that ends the block is reported to the others."""
+        self.listens = True
+        try:
+            yield
+        except (Stopped, OtherRankFailed):
+            raise
+        except (Exception, CancelledError) as error:
+            self.failure = one_line(error)
+            with suppress(Stopped):
+                self.wait()
+            raise
+        finally:
+            self.listens = False
+
+
+class StoppablePool:
+    """A pool of environments whose `poll` raises Stopped once this rank received a signal.
+
+    `with pool:` closes it at the end.
+    """
+
+    def __init__(self, envs, ranks: StoppableRanks):
+        self.envs, self.ranks = envs, ranks
+
+    def poll(self, wait: bool = True) -> list:
+        self.ranks.check()
+        return self.envs.poll(wait=wait)
+
+    def __getattr__(self, name: str):
+        return getattr(self.envs, name)
+
+    def __enter__(self) -> "StoppablePool":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.envs.close()

@@ -26,7 +26,6 @@ from ppo.model.lora import AdaptersOff  # noqa: E402
 from ppo.model.make import build  # noqa: E402
 from ppo.warmup import WarmUp  # noqa: E402
 from run.figures import batch_figures  # noqa: E402
-from run.stop import Stop  # noqa: E402
 
 WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9)
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
@@ -53,7 +52,7 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     )
     # minibatches of 5 turns in micro-batches of about two: ranks have unequally many
     rollouts = fill_batch(E=5, N=4, token_budget=30, ranks=ranks)
-    metrics = [WarmUp(**WARM_UP)(agent, rollouts, estimator, Stop(ranks))]
+    metrics = [WarmUp(**WARM_UP)(agent, rollouts, estimator)]
     for seed in range(updates):
         made = dict(extends="+merged" in stage, ranks=ranks)
         rollouts = fill_batch(E=5, N=4, seed=seed, token_budget=30, **made)

@@ -39,7 +39,6 @@ from recipes import TINY
 from reports import viewer
 from run.figures import batch_figures
 from run.saved import checkpoints
-from run.stop import Stop
 from storage.batch import Batch
 from storage.collection import never
 
@@ -85,7 +84,7 @@ def collected(order: int, G: int = 3, N: int = 6, least: int = 4, env=Dice, batc
     rollouts = make_collection(least, N, group_size=G, critic=False, needs_bootstrap=never)
     for batch in range(batches):
         engine = Shuffled(order + 100 * batch)
-        filled = main.collect(envs, memories, engine, render, rollouts, 7, Stop())
+        filled = main.collect(envs, memories, engine, render, rollouts, 7)
         assert len(filled.rows) == sum(rollouts.counts)
         yield filled
         rollouts.after_update(filled)

@@ -29,7 +29,6 @@ from ppo.engines.contract import Response
 from ppo.evaluation import EvaluationEpisodes
 from recipes import TINY
 from run.saved import checkpoints
-from run.stop import Stop
 from storage.collection import at_faults, at_time_limits
 from storage.episodes import Episodes
 
@@ -382,7 +381,7 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
     pending = [render(memory.messages()).ids for memory in memories]
     for batch in range(4):
         engine = Continuous(seed + batch)
-        filled = main.collect(envs, memories, engine, render, rollouts, 0, Stop())
+        filled = main.collect(envs, memories, engine, render, rollouts, 0)
         assert rollouts.full and engine.idle and not envs.asked
         assert rollouts.counts == [E] * N
         assert not filled.final_prompts  # its episodes end, but by no time limit
@@ -427,7 +426,7 @@ def test_collect_fills_a_batch_with_environments_that_fail(proper):
     faults = 0
     for batch in range(4):
         engine = Continuous(batch)
-        filled = main.collect(envs, memories, engine, render, rollouts, 0, Stop())
+        filled = main.collect(envs, memories, engine, render, rollouts, 0)
         assert rollouts.full and rollouts.counts == [E] * N
         for t, n in itertools.product(range(E), range(N)):
             step = filled.steps[t][n]
@@ -450,7 +449,7 @@ def test_collect_keeps_the_prompt_of_a_time_limit():
     memory = WindowMemory(1)
     memory.reset(envs.reset()[0])
     rollouts = make_collection(3, 1, needs_bootstrap=at_time_limits)
-    rollouts = main.collect(envs, [memory], Continuous(0), render, rollouts, 0, Stop())
+    rollouts = main.collect(envs, [memory], Continuous(0), render, rollouts, 0)
     assert [turn[0].truncated for turn in rollouts.steps] == [False, True, False]
     # what the agent would have seen in turn 2: history and the final observation of the episode
     asked = json.loads("".join(map(chr, rollouts.final_prompts[1, 0].ids)))

@@ -16,7 +16,6 @@ from envs.text_env import Observation
 from main import collect
 from memory.window import WindowMemory
 from ppo.evaluation import EvaluationEpisodes, wilson_interval
-from run.stop import Stop
 
 
 @pytest.mark.parametrize(
@@ -137,7 +136,7 @@ def play_evaluation(make, episodes: int, n_env: int) -> EvaluationEpisodes:
         memory.reset(first)
     evaluation = EvaluationEpisodes(n_env)
     render = lambda messages, before: make_prompt([1])
-    collect(envs, memories, OneWord(), render, evaluation, 0, Stop())
+    collect(envs, memories, OneWord(), render, evaluation, 0)
     return evaluation
 
 

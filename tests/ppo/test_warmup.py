@@ -19,7 +19,6 @@ from ppo.advantages import make_estimator
 from ppo.agent import Agent
 from ppo.model.make import build
 from ppo.warmup import WarmUp
-from run.stop import Stop
 from storage.batch import Batch
 
 DISCOUNTS = dict(gamma_step=0.9, lam_step=0.95, gamma_token=1.0, lam_token=1.0)
@@ -34,7 +33,7 @@ def make_agent(k=1, seed=0, **options) -> Agent:
 
 def warm_up(agent, rollouts, w_iter=3, w_fraction=0.5, w_lr=0.01) -> dict[str, float]:
     warm_up = WarmUp(w_iter, w_fraction, w_lr, 0.9)
-    figures = warm_up(agent, rollouts, ESTIMATOR, Stop())
+    figures = warm_up(agent, rollouts, ESTIMATOR)
     assert warm_up.progress() == w_iter / (w_iter + 1)
     return figures
 

@@ -31,9 +31,9 @@ from ppo.model.make import build
 from ppo.optimizer import Stepper
 from recipes import TINY
 from reports.run_files import read_runs
-from run import saved
-from run.checkpoint import save_checkpoint
+from run import context, saved
 from run.saved import checkpoints, damaged
+from run.snapshot import save_snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = """--n-env 2 --e-len 2 --num-updates 4 --minibatch 4 --w-epoch 1 --w-iter 1 --w-fraction 1
@@ -324,7 +324,7 @@ def idle_agent(lm):
 
 
 def test_the_newest_checkpoints_are_kept(tmp_path, lm, tokenizer):
-    save = partial(save_checkpoint, tmp_path, keep=2, agent=idle_agent(lm), tokenizer=tokenizer)
+    save = partial(save_snapshot, tmp_path, keep=2, agent=idle_agent(lm), tokenizer=tokenizer)
     save = partial(save, whole=set())
     for update in range(5):
         save({"update": update, "logs": {}, "envs": []}, ranks=ALONE)
@@ -333,7 +333,7 @@ def test_the_newest_checkpoints_are_kept(tmp_path, lm, tokenizer):
 
 def test_a_damaged_checkpoint_does_not_push_out_a_whole_one(tmp_path, lm, tokenizer):
     options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE)
-    save = partial(save_checkpoint, tmp_path, keep=2, **options)
+    save = partial(save_snapshot, tmp_path, keep=2, **options)
     for update in range(1, 3):
         save({"update": update, "logs": {}, "envs": [], "agent": {}}, whole=set())
     tear(checkpoints(tmp_path)[1] / "state.pt")
@@ -363,7 +363,7 @@ def test_a_save_that_was_killed_between_its_renames_is_recovered(copied, toy_run
 
 def test_model_may_be_a_link(tmp_path, lm, tokenizer, capsys):
     options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE)
-    save = partial(save_checkpoint, tmp_path, keep=2, **options)
+    save = partial(save_snapshot, tmp_path, keep=2, **options)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     for update, target in enumerate(("other", "other", "nowhere")):
@@ -379,7 +379,7 @@ def test_model_may_be_a_link(tmp_path, lm, tokenizer, capsys):
 
 def test_a_checkpoint_that_cannot_be_deleted_is_told(tmp_path, lm, tokenizer, capsys, monkeypatch):
     options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE, whole=set())
-    save = partial(save_checkpoint, tmp_path, keep=1, **options)
+    save = partial(save_snapshot, tmp_path, keep=1, **options)
 
     def refuse(path, ignore_errors=False):
         if not ignore_errors:
@@ -406,11 +406,11 @@ def test_the_loaded_checkpoint_is_forgotten_once_it_is_restored(copied, monkeypa
 
     def begin(*args):  # the loop is about to begin
         left.extend(ref for ref in loaded if ref() is not None)
-        return main_logger(*args)
+        return logger(*args)
 
-    main_logger = main.Logger
+    logger = context.Logger
     monkeypatch.setattr("run.checkpoint.read", remember)
-    monkeypatch.setattr(main, "Logger", begin)
+    monkeypatch.setattr(context, "Logger", begin)
     assert resume(copied) == 0
     assert loaded and not left
 
@@ -418,7 +418,7 @@ def test_the_loaded_checkpoint_is_forgotten_once_it_is_restored(copied, monkeypa
 def test_a_full_disk_leaves_the_checkpoint_before_whole(tmp_path, lm, tokenizer):
     """A limit on the size of files stands for the disk that is full."""
     options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE, whole=set())
-    save = partial(save_checkpoint, tmp_path, keep=1, **options)
+    save = partial(save_snapshot, tmp_path, keep=1, **options)
     save({"update": 1, "logs": {}, "envs": [], "x": torch.zeros(10)})
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -18,8 +18,10 @@ from real_runs import Forked, contents, load_checkpoint
 import main
 from common.errors import RunError
 from common.ranks import ALONE
+from run import context
 from run.checkpoint import Checkpoints
-from run.directory import claimed_run_dir, describe_run
+from run.describe import describe_run
+from run.directory import claimed_run_dir
 from run.files import sha256
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +58,8 @@ import sys, time
 from types import SimpleNamespace
 from pathlib import Path
 from run.checkpoint import Checkpoints
-from run.directory import claimed_run_dir, describe_run
+from run.describe import describe_run
+from run.directory import claimed_run_dir
 from common.ranks import ALONE
 args = SimpleNamespace(env_name="toy", seed=7, resume=None, run_dir=None)
 with claimed_run_dir(args, ALONE) as run:
@@ -303,21 +306,21 @@ NO_ROOM = "No space left on device; what was saved before is whole"
 
 def fill(monkeypatch, path: Path) -> None:
     """From the first update on, `path` is on a full disk."""
-    make = main.Logger
+    make = context.Logger
 
     def make_logger(*args):
         logger = make(*args)
-        write = logger.write
+        write = logger.update
 
         def write_without_room(*figures):
             path.rename(path.with_suffix(".kept")) if path.exists() else None
             path.symlink_to(FULL)
             write(*figures)
 
-        logger.write = write_without_room
+        logger.update = write_without_room
         return logger
 
-    monkeypatch.setattr(main, "Logger", make_logger)
+    monkeypatch.setattr(context, "Logger", make_logger)
 
 
 def test_a_disk_that_is_full_at_the_start(model_dir, tmp_path, capsys):

@@ -13,8 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import main
 from reports import viewer
-from run import logger as logs
-from run.logger import BOARD, Logger
+from run import records
+from run.logger import Logger
+from run.records import BOARD
 from run.saved import checkpoints, number_of
 
 # An update is 2 x 3 turns; an episode of the toy has 4 turns.
@@ -26,8 +27,13 @@ SMALL = """--env-name toy --n-env 2 --e-len 3 --minibatch 6 --num-updates 3 --w-
 @pytest.fixture(autouse=True)
 def boards(monkeypatch):
     """Close TensorBoard's files when a program has ended, as its process would."""
-    opened, make = [], logs.open_board
-    monkeypatch.setattr(logs, "open_board", lambda *args: opened.append(make(*args)) or opened[-1])
+    opened, make = [], records.open_board
+
+    def opening(*args):
+        opened.append(make(*args))
+        return opened[-1]
+
+    monkeypatch.setattr(records, "open_board", opening)
     return opened
 
 
@@ -132,7 +138,7 @@ def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, cap
         dict(env=3, error="boom"),
         SimpleNamespace(n_env=0, rows=(), played={}, **empty),
     )
-    told.warmup({"time/total": 1.0}, SimpleNamespace(faults=[fault]), rollouts)
+    told.warm_up({"time/total": 1.0}, SimpleNamespace(faults=[fault]), rollouts)
     said = capsys.readouterr().out
     assert said == (
         "fault of environment 3: boom\ncritic warm-up: held-out explained variance -  (1 s)\n"

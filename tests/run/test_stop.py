@@ -5,17 +5,23 @@ import json
 import os
 import re
 import signal
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from real_runs import CLOCK, launch, load_checkpoint, start, wait_for
 
 import main
 from arguments import get_args
+from common.errors import OtherRankFailed
+from common.ranks import ALONE, Ranks
 from ppo.engines.lockstep import TransformersEngine
 from run.saved import checkpoints
-from run.stop import Stop
+from run.stop import Signals, StoppablePool, StoppableRanks, Stopped
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = """--env-name toy --n-env 2 --e-len 3 --num-updates 4 --minibatch 6 --w-epoch 1 --w-iter 2
@@ -255,11 +261,113 @@ def test_a_signal_to_two_ranks_is_obeyed_by_both(model_dir, tmp_path):
 def test_a_signal_that_nohup_ignores_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Stop() as stop:
+        with Signals() as signals:
+            ranks = StoppableRanks(ALONE, signals)
             os.kill(os.getpid(), signal.SIGHUP)
-            assert stop.signalled is None and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signals.received is None and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             os.kill(os.getpid(), signal.SIGTERM)
-            assert stop.signalled == signal.SIGTERM and not stop.asked
-            assert stop.now() and stop.asked == signal.SIGTERM and stop.code == 143
+            assert signals.received == signal.SIGTERM
+            assert ranks.gather([1]) == [1]  # nothing would be saved here
+            with pytest.raises(Stopped) as stopped, ranks.listening():
+                ranks.wait()
+            assert stopped.value.number == signal.SIGTERM and not ranks.listens
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+# ---- how ranks end together -------------------------------------------------------------------
+
+
+class Threads(Ranks):
+    """Ranks that are threads of this process: a gather waits until all of them are there."""
+
+    def __init__(self, rank: int, barrier: threading.Barrier, lists: list):
+        self.rank, self.size, self.barrier, self.lists = rank, len(lists), barrier, lists
+
+    def gather(self, items: list) -> list:
+        self.lists[self.rank] = items
+        self.barrier.wait(10)
+        gathered = [item for part in self.lists for item in part]
+        self.barrier.wait(10)
+        return gathered
+
+
+def both(*programs) -> list:
+    """Run program(ranks) on two ranks; return what each returned or raised."""
+    barrier, lists = threading.Barrier(2), [None, None]
+
+    def one(rank: int):
+        try:
+            return programs[rank](StoppableRanks(Threads(rank, barrier, lists)))
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(one, range(2)))
+
+
+def collecting(ranks, happens=lambda ranks: None):
+    """A collection of three polls, which then gathers twice."""
+    pool = StoppablePool(SimpleNamespace(poll=lambda wait: []), ranks)
+    with ranks.listening():
+        ranks.wait()
+        for turn in range(3):
+            if turn == 1:
+                happens(ranks)
+            pool.poll()
+        return ranks.gather([ranks.rank]) + ranks.gather([10 + ranks.rank])
+
+
+def signalled(ranks):
+    ranks.signals.received = signal.SIGTERM
+
+
+def broken(ranks):
+    raise KeyError("torn")
+
+
+def test_ranks_that_listen_gather_as_others_do():
+    assert both(collecting, collecting) == [[0, 1, 10, 11]] * 2
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_signalled_ends_the_others_where_they_gather_next(rank):
+    programs = [collecting, collecting]
+    programs[rank] = partial(collecting, happens=signalled)
+    assert [str(error) for error in both(*programs)] == ["SIGTERM"] * 2
+    assert [type(error) for error in both(*programs)] == [Stopped] * 2
+
+
+def test_a_rank_that_fails_tells_the_others():
+    failed, other = both(partial(collecting, happens=broken), collecting)
+    assert isinstance(failed, KeyError) and isinstance(other, OtherRankFailed)
+    assert str(other) == "rank 0: KeyError: 'torn'"
+
+
+def test_a_failure_says_more_than_a_signal_that_comes_with_it():
+    failed, other = both(
+        partial(collecting, happens=broken), partial(collecting, happens=signalled)
+    )
+    assert isinstance(failed, KeyError) and isinstance(other, OtherRankFailed)
+
+
+def test_a_signal_while_a_rank_waits_counts_at_the_next_gather():
+    def late(ranks):
+        gather = ranks.ranks.gather
+        with ranks.listening():
+
+            def signalled_meanwhile(items):
+                gathered = gather(items)
+                signalled(ranks)
+                return gathered
+
+            ranks.ranks.gather = signalled_meanwhile
+            assert ranks.gather([0]) == [0, 1]  # this rank has reported no signal
+            ranks.wait()
+
+    def other(ranks):
+        with ranks.listening():
+            assert ranks.gather([1]) == [0, 1]
+            ranks.wait()
+
+    assert [type(error) for error in both(late, other)] == [Stopped] * 2

@@ -30,8 +30,7 @@ if importlib.util.find_spec("vllm") is None:  # installed but broken is no reaso
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
 from ppo.engines.vllm import VLLMEngine
-from run.directory import describe_run
-from run.stop import Stop
+from run.describe import describe_run
 
 V = 260
 PREFIX = [1 + (7 * k) % (V - 1) for k in range(140)]  # four blocks and some, shared
@@ -396,7 +395,7 @@ def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool
 
     rollouts.insert = insert
     render = Renderer(engine.tokenizer, 200)
-    batch = collect(envs, memories, engine, render, rollouts, 0, Stop())
+    batch = collect(envs, memories, engine, render, rollouts, 0)
     assert sorted(order[:8]) == [1] * 4 + [2] * 4 and order[8:] == [0] * 4
     assert not envs.faults and rollouts.counts == [4, 4, 4]
     assert all(len(r.ids) == len(r.logps) > 0 for turn in batch.responses for r in turn)

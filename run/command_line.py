@@ -1,0 +1,22 @@
+"""A command line of main.py from its words to its exit code."""
+
+from collections.abc import Callable
+
+import run.process as process
+from run.exit import exit_code
+from run.fit.advice import check_fit
+
+
+def run_command_line(argv: list[str] | None, get_args: Callable, main: Callable, args=None) -> int:
+    """Run `main` with the arguments that `get_args` reads from argv, and return its exit code.
+
+    A user's mistake becomes one line. With --dry-run-memory the memory is estimated instead.
+    args: the arguments, if they were read before
+    """
+    process.set_up()
+    try:
+        args = args or get_args(argv)
+        process.choose_threads(args.model)
+        return 0 if check_fit(args) else main(args)
+    except (Exception, KeyboardInterrupt) as error:
+        return exit_code(error)
