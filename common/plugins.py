@@ -1,7 +1,7 @@
-"""Finds what the command line chooses by name, one of ours or `module:name` of the user's own, and
-where in the user's files a mistake lies.
+"""Finds the part that the command line names, one of ours or `module:name` of the user's own.
 
-Any room may import this file; it imports none.
+It also finds the line of a user's file in which a mistake lies. Any room may import this file; it
+imports none.
 """
 
 import importlib
@@ -11,11 +11,9 @@ import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = (
-    "common envs memory storage ppo run reports paper models benchmarks tests main.py arguments.py "
-    "recipes.py __main__.py"
-).split()
-OURS = [ROOT / name for name in NAMES]
+ROOMS = ("common", "envs", "memory", "storage", "ppo", "run", "reports", "paper", "models")
+FILES = ("main.py", "arguments.py", "recipes.py", "__main__.py")
+OURS = [ROOT / name for name in (*ROOMS, *FILES, "benchmarks", "tests")]
 NOT_A_USERS = [Path(os.__file__).resolve().parent, *OURS]
 
 

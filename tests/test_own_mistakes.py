@@ -1,8 +1,11 @@
 """What a user's memory or estimator does wrong is one line with his file and line, and the program
 says it in one line."""
 
+import compileall
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +23,7 @@ SMALL = f"""--model {TINY} --env-name toy --n-env 2 --e-len 2 --minibatch 4 --nu
 --w-epoch 0 --response-limit 2 --eval-episodes 2 --eval-interval 0 --engine transformers
 --run-dir run"""
 OWN = {}
+ROOT = Path(main.__file__).resolve().parent
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +213,19 @@ def test_a_syntax_error_is_told_with_its_file_and_line(capfd):
     said = "(SyntaxError: invalid syntax (own_half.py, line 3)); choices: "
     assert err.startswith("main.py: error: own_torn.py:1: engine 'own_torn:Thing' cannot be impor")
     assert said in err and err.count("\n") == 1, err
+
+
+def test_a_mistake_is_one_line_with_compiled_files_only(tmp_path):
+    """No source line can be read there, so the class of an error alone says that it is a check."""
+    rooms = ("common", "envs", "memory", "ppo", "reports", "run", "storage")
+    for name in (*rooms, "main.py", "arguments.py", "recipes.py"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    assert compileall.compile_dir(tmp_path, legacy=True, quiet=1)
+    for source in tmp_path.rglob("*.py"):
+        source.unlink()
+    typed = [sys.executable, "main.pyc", "--env-name", "toy", "--model", "./nothing"]
+    ended = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("main.py: error: --model ./nothing: no such directory")
+    assert ended.stderr.count("\n") == 1
