@@ -38,15 +38,12 @@ from storage.make import make_storage
 
 
 def collect(envs, memories, engine, render, rollouts, seed: int):
-    """Fill `rollouts` and return the batch. Nobody waits for the slowest response or environment.
-
-    seed: the sampling noise of a turn is drawn from (seed, episode, turn, group member)
-    """
+    """Fill `rollouts` and return the batch. Nobody waits for the slowest turn."""
 
     def ask(i: int) -> None:
         """Let the engine answer the next prompt of environment i, unless its turns are complete."""
         prompt = render(memories[i].messages(), rollouts.previous_ids(i))
-        if rollouts.wants(i):
+        if rollouts.wants(i):  # equal seeds, episodes and turns get equal sampling noise
             engine.submit(i, prompt, seed=(seed, *envs.place(i), rollouts.group_member(i)))
         else:
             rollouts.finish(i, prompt)  # nothing is sampled for it: its value is the bootstrap

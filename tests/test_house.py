@@ -39,7 +39,7 @@ def test_main_is_plain():
 
 def test_the_readme_is_what_a_newcomer_needs_in_the_first_hour():
     readme = (ROOT / "README.md").read_text().splitlines()
-    assert len(readme) <= 150 and max(map(len, readme)) <= 100
+    assert len(readme) <= 140 and max(map(len, readme)) <= 100
 
 
 def test_the_readme_shows_the_loop_as_it_is():

@@ -38,7 +38,8 @@ def test_the_path_keeps_its_bound_of_lines():
 
 @needs_minimal
 def test_the_minimal_run_loads_the_path_and_nothing_else():
-    command = [sys.executable, "-c", LOADED, MINIMAL, "--num-updates", "1"]
+    small = ["--num-updates", "1", "--n-env", "4", "--w-epoch", "1", "--minibatch", "8"]
+    command = [sys.executable, "-c", LOADED, MINIMAL, *small]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     ours = [ROOT / line for line in run.stdout.splitlines() if line.endswith(".py")]
