@@ -1,12 +1,12 @@
-"""Makes the runs of a comparison: a small search of learning rates first, then all methods.
+"""Makes the runs of a comparison: first a small learning rate search, then all methods.
 
-Both go on after an interruption, and the page is written anew after every run. Runs are ordered by
-seed, so that what is there after some hours compares all methods. For two cores, start it twice:
+Both continue after an interruption, and the page is rewritten after every run. Runs are ordered by
+seed, so that partial results compare all methods. To use two cores, start it twice:
 
-    python -m paper.reproduce estimators --seeds 101 1 3 5    # 101 and 102: those of the search
+    python -m paper.reproduce estimators --seeds 101 1 3 5    # 101 and 102: seeds of the search
     python -m paper.reproduce estimators --seeds 102 2 4
 
-If one of them ends before the search of the other is done, start it again.
+If one process ends before the other has finished its search, start it again.
 """
 
 from itertools import product
@@ -19,8 +19,8 @@ from paper.comparisons import (
     Comparison,
     Method,
     Task,
-    flags_of,
     initial_flags,
+    method_flags,
     row_of,
 )
 from paper.quantities import final_evaluation
@@ -29,7 +29,7 @@ from paper.runs import (
     PlannedRun,
     choose_runs,
     command_of,
-    fitting,
+    matching,
     perform,
     planned_run,
     read_run,
@@ -38,21 +38,21 @@ from paper.tables import zero_shot
 from reports.charts import import_figure
 
 
-def compare(args, extra: dict, out: Path, made_by: str) -> int:
-    """Make the runs that are missing, and write the page after each. Returns the exit code."""
+def run_comparison(args, extra: dict, out: Path, made_by: str) -> int:
+    """Make the missing runs, and write the page after each. Returns the exit code."""
     comparison = COMPARISONS[args.name]
-    # Not beside the tables' runs: some have the same name and other flags.
+    # A directory of their own: some runs of the tables have the same name but other flags.
     folder = args.runs.resolve() / args.scale / args.name
-    plan = Plan(comparison, args.scale, folder, extra)
+    plan = ComparisonPlan(comparison, args.scale, folder, extra)
     path = out / (args.name + f"-{args.scale}" * (args.scale != "embedded") + ".md")
     about = f"{SCALES[args.scale]['about']}. {made_by}"
     if not args.dry_run:
         import_figure()
-        for place in (out, args.runs):
-            place.mkdir(parents=True, exist_ok=True)
-    # The learning rates of the comparison are known when the search is done.
+        for directory in (out, args.runs):
+            directory.mkdir(parents=True, exist_ok=True)
+    # The learning rates of the comparison are known after the search.
     for stage in (plan.search, plan.runs):
-        chosen = fitting(stage(args.seeds), args.only)
+        chosen = matching(stage(args.seeds), args.only)
         commands = [command_of(run) for run in chosen]
         for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
             code = perform(run, words, f"{number}/{len(chosen)}", args.dry_run)
@@ -61,23 +61,23 @@ def compare(args, extra: dict, out: Path, made_by: str) -> int:
             if code:
                 return code
         if not plan.searched():
-            print("# then the comparison, with the learning rates that this search chooses")
+            print("# then the comparison, with the learning rates chosen by this search")
             break
-    choose_runs(plan.search() + plan.runs(), args.only, args.name)  # ValueError: nothing fits
+    choose_runs(plan.search() + plan.runs(), args.only, args.name)  # UserError: no run matches
     if not args.dry_run:
         write_comparison(path, comparison, about, plan)
         print(path)
     return 0
 
 
-class Plan:
-    """The runs of a comparison, and what the search has chosen so far."""
+class ComparisonPlan:
+    """The runs of a comparison, and the learning rates that the search has chosen so far."""
 
     def __init__(self, comparison: Comparison, scale: str, folder: Path, extra: dict):
         self.comparison, self.scale, self.folder, self.extra = comparison, scale, folder, extra
 
     def search(self, seeds: list[int] | None = None) -> list[PlannedRun]:
-        """Each method with each learning rate on the first task; nothing if there is no choice."""
+        """Return each method with each learning rate on the first task, [] if there is one rate."""
         task, factors = self.comparison.tasks[0], self.comparison.factors
         if len(factors) == 1:
             return []
@@ -89,13 +89,15 @@ class Plan:
         ]
 
     def before(self, task: Task) -> PlannedRun:
-        """The evaluation of the initial model."""
+        """Return the evaluation of the initial model."""
         row = PaperRow(task.env, task.env, zero_shot(task.env, 1))
         return planned_run(self.folder, row, 1, initial_flags(self.scale, task) | self.extra)
 
     def runs(self, seeds: list[int] | None = None) -> list[PlannedRun]:
-        """The runs of the comparison itself; seeds: only these, and with 1 the initial models.
-        Those of a method whose learning rate is not chosen yet are left out."""
+        """Return the runs of the comparison, without methods whose learning rate is not chosen.
+
+        seeds: only these; seed 1 includes the evaluations of the initial models
+        """
         most = max(task.seeds for task in self.comparison.tasks)
         first = [self.before(t) for t in self.comparison.tasks if not seeds or 1 in seeds]
         order = product(range(1, most + 1), self.comparison.tasks, self.comparison.methods)
@@ -108,11 +110,11 @@ class Plan:
 
     def run(self, task: Task, method: Method, factor: float, seed: int) -> PlannedRun:
         row = row_of(task, method, factor)
-        flags = flags_of(self.scale, task, method, factor, seed) | self.extra
+        flags = method_flags(self.scale, task, method, factor, seed) | self.extra
         return planned_run(self.folder, row, seed, flags)
 
     def found(self, method: Method, factor: float) -> list[float]:
-        """What the panel shows after the finished runs of the search."""
+        """Return the final evaluations of the finished search runs."""
         task, found = self.comparison.tasks[0], []
         for seed in self.comparison.search_seeds:
             path = self.run(task, method, factor, seed).path
@@ -122,7 +124,7 @@ class Plan:
         return found
 
     def factor(self, method: Method) -> float | None:
-        """The factor that won the search, of equals the one nearest to 1; None while it goes on."""
+        """Return the best factor (of equals, the one nearest to 1), or None during the search."""
         factors = self.comparison.factors
         if len(factors) == 1:
             return factors[0]

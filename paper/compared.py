@@ -1,15 +1,15 @@
-"""Writes the page of a comparison: how far it is, tables over seeds, and curves of training.
+"""Writes the page of a comparison: progress, tables over seeds, and training curves.
 
-Turns are environment turns, the warm-up's included. Minutes are processor time of collecting,
-scoring and training, as other work on the machine does not change it, without evaluations. A curve
-is the interquartile mean over seeds of the success, in Crafter the return, of the last 100 episodes
-in training, with its bootstrap interval at each point.
+Turns are environment turns, including the warm-up. Minutes are processor time of collection,
+scoring and training, without evaluations; other work on the machine does not change it. A curve is
+the interquartile mean over seeds of the success (in Crafter, the return) of the last 100 training
+episodes, with a bootstrap interval at each point.
 """
 
 from pathlib import Path
 
 from paper.comparisons import Comparison, Method, Task
-from paper.intervals import ABOUT_INTERVALS, interval, told
+from paper.intervals import ABOUT_INTERVALS, interval, iqm_text
 from paper.quantities import final_evaluation
 from paper.rows import measure_of
 from paper.runs import read_run
@@ -18,15 +18,15 @@ from reports.evaluations import markdown_table
 from reports.run_files import Run
 
 POINTS = 60  # of a curve
-WINDOW = 100  # of so many episodes a point is the mean; of the first ones short ones end first
+CURVE_EPISODES = 100  # per point; no point before that, because short episodes end first
 AXES = {
-    "turns": "environment turns, the warm-up included",
-    "minutes": "minutes of a processor, evaluations aside",
+    "turns": "environment turns, including the warm-up",
+    "minutes": "processor minutes, without evaluations",
 }
 
 
 def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> None:
-    """Write the page and its pictures beside it. plan: `paper.compare.Plan`"""
+    """Write the page, with its charts beside it. plan: `paper.compare.ComparisonPlan`"""
     found = {
         (task, method): runs_of(plan, task, method)
         for task in comparison.tasks
@@ -43,28 +43,28 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
                 (path.parent / file).write_bytes(png)
                 parts[-1] += f"\n\n![{file}]({file})"
     parts += [about_after(comparison.tasks[0]), about_commits(found)]
-    parts.append(f"## What is seen\n\n{comparison.seen}")
+    parts.append(f"## Findings\n\n{comparison.findings}")
     if len(comparison.tasks) > 1:
         parts.insert(4, f"## All tasks\n\n{overall_table(comparison, found)}")
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 
 def about_after(task: Task) -> str:
-    """What the columns of a table are; the tasks of a comparison are alike in this."""
+    """Describe the columns of the tables, which are the same for all tasks."""
     return (
-        f'"Before" is the {task.measure} of the initial model and "after" that of the trained ones '
-        f"over seeds, on the same {task.episodes} episodes.{ABOUT_INTERVALS}"
+        f'"Before" is the {task.measure} of the initial model, and "after" that of the '
+        f"trained models over seeds, on the same {task.episodes} episodes.{ABOUT_INTERVALS}"
     )
 
 
 def about_commits(found: dict) -> str:
-    """One sentence, nothing before the first run."""
+    """Return a sentence, or "" before the first run."""
     commits = sorted({run.commit for runs in found.values() for run in runs.values()} - {"-"})
     return f"Commits: {', '.join(commits)}." if commits else ""
 
 
 def runs_of(plan, task: Task, method: Method) -> dict[int, Run]:
-    """Seed -> run, of those that have begun."""
+    """Map seeds to runs, for the runs that have started."""
     if (factor := plan.factor(method)) is None:
         return {}
     paths = {seed: plan.run(task, method, factor, seed).path for seed in range(1, task.seeds + 1)}
@@ -72,36 +72,36 @@ def runs_of(plan, task: Task, method: Method) -> dict[int, Run]:
     return {seed: run for seed, run in runs.items() if run is not None}
 
 
-def finished(runs: dict[int, Run]) -> dict[int, Run]:
+def finished_runs(runs: dict[int, Run]) -> dict[int, Run]:
     return {seed: run for seed, run in runs.items() if final_evaluation(run)}
 
 
 def progress(found: dict, plan) -> str:
-    """One sentence: how far the comparison is."""
+    """Return a sentence about the progress of the comparison."""
     wanted = sum(task.seeds for task, _ in found)
-    done = sum(len(finished(runs)) for runs in found.values())
-    begun = sum(map(len, found.values())) - done
+    done = sum(len(finished_runs(runs)) for runs in found.values())
+    started = sum(map(len, found.values())) - done
     search = [plan.found(m, f) for m in plan.comparison.methods for f in plan.comparison.factors]
     of_search = ""
     if len(plan.comparison.factors) > 1:
         tries = len(search) * len(plan.comparison.search_seeds)
         of_search = f"{sum(map(len, search))} of {tries} runs of the search and "
-    under_way = f"; {begun} more are under way" * (begun > 0)
-    return f"**How far it is:** {of_search}{done} of {wanted} runs are finished{under_way}."
+    under_way = f"; {started} more have started" * (started > 0)
+    return f"**Progress:** {of_search}{done} of {wanted} runs are finished{under_way}."
 
 
 def search_table(comparison: Comparison, plan) -> str:
-    """What each method reached with each learning rate in the search."""
+    """Return the table of results of each method with each learning rate."""
     head = ["learning rate x", *(f"{factor:g}" for factor in comparison.factors), "chosen"]
     rows = []
     for method in comparison.methods:
         cells = [plan.found(method, factor) for factor in comparison.factors]
         chosen = plan.factor(method)
-        told = [" ".join(f"{x:.3f}" for x in sorted(cell)) or "-" for cell in cells]
-        rows.append([method.label, *told, "-" if chosen is None else f"{chosen:g}"])
+        texts = [" ".join(f"{x:.3f}" for x in sorted(cell)) or "-" for cell in cells]
+        rows.append([method.label, *texts, "-" if chosen is None else f"{chosen:g}"])
     task, seeds = comparison.tasks[0], " and ".join(map(str, comparison.search_seeds))
     about = f"{task.measure.capitalize()} on {task.env} after training, with seed {seeds}."
-    return f"## The search of learning rates\n\n{about}\n\n{markdown_table([head, *rows])}"
+    return f"## Learning rate search\n\n{about}\n\n{markdown_table([head, *rows])}"
 
 
 def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
@@ -109,72 +109,77 @@ def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
     initial = read_run(plan.before(task).path)
     before = initial and final_evaluation(initial)
     measure = f"eval/{task.measure}"
-    mean = lambda numbers, form: format(sum(numbers) / len(numbers), form) if numbers else "-"
     rows = []
     for k, method in enumerate(comparison.methods):
-        done = finished(found[task, method])
+        done = finished_runs(found[task, method])
         after = [final_evaluation(run)[measure] for run in done.values()]
         first = f"{before[measure]:.3f}" if before and k == 0 else ""
         each = " ".join(f"{x:.3f}" for x in after)
         turns, minutes = ([max(at) for run in done.values() if (at := points(run, axis))]
                           for axis in AXES)  # fmt: skip
         seeds = f"{len(done)} of {task.seeds}"
-        rows.append([method.label, first, told([after]), each or "-", mean(turns, ",.0f"),
-                     mean(minutes, ".1f"), seeds])  # fmt: skip
+        rows.append([method.label, first, iqm_text([after]), each or "-", _mean_text(turns, ",.0f"),
+                     _mean_text(minutes, ".1f"), seeds])  # fmt: skip
     return markdown_table([head, *rows])
 
 
+def _mean_text(numbers: list[float], form: str) -> str:
+    return format(sum(numbers) / len(numbers), form) if numbers else "-"
+
+
 def overall_table(comparison: Comparison, found: dict) -> str:
-    """Over the tasks in which every method has a finished run."""
-    ends = {key: [final_evaluation(run)["eval/success"] for run in finished(runs).values()]
+    """Return the table over the tasks where every method has a finished run."""
+    ends = {key: [final_evaluation(run)["eval/success"] for run in finished_runs(runs).values()]
             for key, runs in found.items()}  # fmt: skip
     tasks = [t for t in comparison.tasks if all(ends[t, m] for m in comparison.methods)]
-    rows = [[m.label, told([ends[task, m] for task in tasks])] for m in comparison.methods]
+    rows = [[m.label, iqm_text([ends[task, m] for task in tasks])] for m in comparison.methods]
     names = ", ".join(task.env for task in tasks) or "no task yet"
     return f"Success after training, over {names}.\n\n{markdown_table([['', 'after'], *rows])}"
 
 
 def points(run: Run, axis: str) -> dict[float, float | None]:
-    """Where an update ended on an axis -> success, in Crafter the return, of the last WINDOW
-    episodes, None before."""
+    """Map the position of each update on an axis to success (in Crafter, return).
+
+    The value is the mean over the last CURVE_EPISODES episodes, None until there are so many.
+    """
     of_warm_up = "warmup/turns" if axis == "turns" else "time/processor"
     if axis == "minutes" and not all(of_warm_up in row for row in run.metrics):
-        return {}  # the run is older than this figure
+        return {}  # an older run without this metric
     start = sum(row.get(of_warm_up, 0) for row in run.warmup)
     curve, seconds, measure = {}, start, measure_of(run.settings.get("env_name", "-"))
     for row in run.metrics:
         seconds += row.get("time/processor", 0.0)
         x = start + row["turns"] if axis == "turns" else seconds / 60
-        full = row.get("rollout/episodes", WINDOW) >= WINDOW
+        full = row.get("rollout/episodes", CURVE_EPISODES) >= CURVE_EPISODES
         curve[x] = row.get(f"rollout/{measure}") if full else None
     return curve
 
 
 def curves(comparison: Comparison, task: Task, found: dict, axis: str) -> bytes | None:
-    """A picture of all methods, PNG; None if there is nothing to draw."""
+    """Return a PNG with the curves of all methods, or None if there are none."""
     Figure, rc_context = import_figure()
     with rc_context(STYLE):
         figure = Figure(figsize=(6.4, 4.6))
         axes, drawn = figure.subplots(), False
         axes.set(title=f"{task.measure.capitalize()}, {task.env}", xlabel=AXES[axis],
-                 ylabel=f"mean of the last {WINDOW} episodes")  # fmt: skip
+                 ylabel=f"mean of the last {CURVE_EPISODES} episodes")  # fmt: skip
         if task.measure == "success":
             axes.set_ylim(-0.02, 1.02)
         for k, method in enumerate(comparison.methods):
-            runs = [points(run, axis) for run in finished(found[task, method]).values()]
+            runs = [points(run, axis) for run in finished_runs(found[task, method]).values()]
             if line := mean_curve([run for run in runs if run]):
                 x, mean, low, high = zip(*line, strict=True)
                 axes.plot(x, mean, color=colour_of(k), label=method.label, linewidth=1.6)
                 axes.fill_between(x, low, high, color=colour_of(k), alpha=0.15, linewidth=0)
                 drawn = True
-        axes.set_xlim(left=0)  # the warm-up takes its time and its turns
+        axes.set_xlim(left=0)  # the warm-up counts
         if drawn:
             figure.legend(loc="outside lower left", ncols=2)
         return png_of(figure) if drawn else None
 
 
 def mean_curve(runs: list[dict]) -> list[tuple[float, float, float, float]]:
-    """(x, mean, low, high) where all runs have a value: the last one that they reached by x."""
+    """Return (x, mean, low, high) wherever all runs have a value: their last value up to x."""
     if not runs:
         return []
     end, line = min(map(max, runs)), []

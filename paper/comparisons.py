@@ -1,29 +1,32 @@
-"""What is compared beyond the paper: advantage estimators, and the parts of our own method.
+"""Comparisons beyond the paper: advantage estimators, and parts of our method.
 
-All runs of a task play the same number of environment turns, those of the critic's warm-up
-included. `compare` makes the runs and `compared` writes the page.
+All runs of a task play the same number of environment turns, including the critic's warm-up.
+`compare` makes the runs, and `compared` writes the page.
 """
 
 from dataclasses import dataclass, field
 
-from paper.rows import EPISODES, ONLY_EPISODES, SCALES, PaperRow, measure_of
+from paper.rows import SCALES, TRAINED_EPISODES, UNTRAINED_EPISODES, PaperRow, measure_of
 
-TURNS = 256  # of an update, at least; 32 x 8
-GROUPS = {"group_size": 8}
-SEARCH_SEEDS = (101, 102)  # no seed of the comparison chooses its own learning rate
+BATCH_TURNS = 256  # minimum turns of an update: 32 x 8
+GROUP_FLAGS = {"group_size": 8}
+SEARCH_SEEDS = (101, 102)  # disjoint from the seeds of the comparison
 
 
 @dataclass(frozen=True)
 class Task:
-    """seeds: how many; warm_up, updates: of `batch` turns each, of the methods with a critic;
-    episodes: of an evaluation"""
+    """A task of a comparison.
+
+    seeds: number of seeds; episodes: per evaluation
+    warm_up, updates: batches of `batch` turns, for methods with a critic
+    """
 
     env: str
     seeds: int
     warm_up: int
     updates: int
-    batch: int = TURNS
-    episodes: int = EPISODES
+    batch: int = BATCH_TURNS
+    episodes: int = TRAINED_EPISODES
 
     @property
     def turns(self) -> int:
@@ -32,13 +35,17 @@ class Task:
 
     @property
     def measure(self) -> str:
-        """What of eval.jsonl the comparison shows."""
+        """The metric of eval.jsonl that the comparison shows."""
         return measure_of(self.env)
 
 
 @dataclass(frozen=True)
 class Method:
-    """flags: of main.py; critic, groups: whether it has a critic, plays groups of whole episodes"""
+    """A method of a comparison.
+
+    flags: flags of main.py; critic: whether it has a critic
+    groups: whether it plays groups of whole episodes
+    """
 
     name: str
     label: str
@@ -49,9 +56,12 @@ class Method:
 
 @dataclass(frozen=True)
 class Comparison:
-    """factors: multiples of the family's learning rate that each method is tried with; 1 alone: no
-    search. search_seeds: of its runs. seen: what the runs show and what they do not prove,
-    written when they are made"""
+    """A comparison of methods on tasks.
+
+    factors: multiples of the family's learning rate that are tried for each method; (1,): no search
+    search_seeds: seeds of the search
+    findings: what the runs show and do not prove, written after they were made
+    """
 
     title: str
     tasks: list[Task]
@@ -59,29 +69,30 @@ class Comparison:
     about: str
     factors: tuple[float, ...] = (1.0,)
     search_seeds: tuple[int, ...] = SEARCH_SEEDS
-    seen: str = "Nothing is claimed before the runs are finished."
+    findings: str = "The runs are not finished."
 
 
-PICKUP = Task("babyai-pickup", 5, 40, 40)
+PICKUP_TASK = Task("babyai-pickup", 5, 40, 40)
 # The learning rate of each family's recipe, which a factor multiplies
 LRS = {"paper": {}, "embedded": {"babyai": 2e-4, "baba": 2e-4, "crafter": 2e-4, "tools": 4e-4}}
 PAPER_LR = 1e-6
-MODELS = {
+TASK_MODELS = {
     "paper": {"tools": "Qwen/Qwen2.5-3B-Instruct"},
-    "embedded": {  # nothing is asked of their memory
+    "embedded": {  # these tasks need no memory
         "babyai": "models/tiny",
         "baba": "models/tiny-babaisai",
         "tools": "models/tiny-calculator",
     },
 }
 
-ONE_GROUP = GROUPS | {"n_env": 8, "e_len": TURNS // 8}  # as its episodes are long
+# A single group per update, because its episodes are long
+ONE_GROUP = GROUP_FLAGS | {"n_env": 8, "e_len": BATCH_TURNS // 8}
 DUAL = Method("dual-gae", "dual-discount GAE (ours)")
 COMPARISONS = {
     "estimators": Comparison(
         "What the critic is worth: estimators on the same turns",
         [
-            PICKUP,
+            PICKUP_TASK,
             Task("babyai-open", 5, 40, 40),
             Task("baba-two_room-goto_win", 3, 40, 20),
             Task("tools-calculator", 3, 20, 80),
@@ -90,35 +101,36 @@ COMPARISONS = {
             DUAL,
             Method("token-gae", "GAE over tokens", {"advantages": "token-gae"}),
             Method("turn-gae", "GAE over turns", {"advantages": "turn-gae"}),
-            Method("rloo", "RLOO", {"advantages": "rloo"} | GROUPS, critic=False, groups=True),
-            Method("grpo", "GRPO", {"advantages": "grpo"} | GROUPS, critic=False, groups=True),
-            Method("gigpo", "GiGPO", {"advantages": "gigpo"} | GROUPS, critic=False, groups=True),
+            Method("rloo", "RLOO", {"advantages": "rloo"} | GROUP_FLAGS, critic=False, groups=True),
+            Method("grpo", "GRPO", {"advantages": "grpo"} | GROUP_FLAGS, critic=False, groups=True),
+            Method("gigpo", "GiGPO", {"advantages": "gigpo"} | GROUP_FLAGS, critic=False,
+                   groups=True),
         ],
-        "Methods without a critic play groups of 8 whole episodes, at least 256 turns an update; "
-        "the others 32 x 8 turns. Each has the settings that it was published with "
-        "([method.md](../method.md)); epochs, minibatches and models are equal. The learning rate "
-        "of the actor is searched for on babyai-pickup, with other seeds, and the factor that won "
-        "there is taken for all tasks.",
+        "Methods without a critic play groups of 8 whole episodes, with at least 256 turns per "
+        "update. The other methods play 32 x 8 turns. Each method has its published settings "
+        "([method.md](../method.md)); epochs, minibatches and models are equal. The actor's "
+        "learning rate is tuned on babyai-pickup with other seeds, and the best factor is used on "
+        "all tasks.",
         factors=(0.5, 1.0, 2.0),
-        seen="- Our estimator, GAE over tokens, GAE over turns and GiGPO end alike, above .98 on "
-        "pickup and open. RLOO and GRPO end lower there and their seeds spread (open: .92 in the "
-        "interquartile mean, from .78 to .99). In two_room all six end between .90 and .93, and "
-        "on the calculator at .97 or .98 but for GRPO (.94). So nothing here says that dual "
-        "discounts are better than one discount over tokens or over turns.\n"
-        "- A critic costs turns. Of a run on pickup and open the warm-up takes half, in two_room "
-        "two thirds. Once it is over the three GAEs rise fast: to a success of .9 in training they "
-        "need 4,000 to 7,000 more turns on pickup, where GiGPO needs 8,000 to 14,000 in all, and "
-        "3,500 to 5,000 on open (with one seed GAE over tokens never gets there), where GiGPO "
-        "needs 12,000 to 21,000. Counted from the first turn GiGPO is ahead on pickup, in two_room "
-        "and on the calculator.\n"
-        "- Not proven: that these orders hold where a task is not nearly solved at the end, with "
-        "larger models, or with a learning rate searched on each task. Methods without a critic "
-        "need environments that begin again from one seed, and GiGPO is helped by small worlds, "
-        "in which the same observation returns often.",
+        findings="- Our estimator, GAE over tokens, GAE over turns and GiGPO end alike, above .98 "
+        "on pickup and open. RLOO and GRPO end lower there, and their seeds vary (open: "
+        "interquartile mean .92, from .78 to .99). In two_room all six end between .90 and .93, "
+        "and on the calculator at .97 or .98, except GRPO (.94). So these runs do not show that "
+        "dual discounts are better than one discount over tokens or over turns.\n"
+        "- A critic costs turns. The warm-up takes half of a run on pickup and open, and two "
+        "thirds in two_room. After it the three GAEs improve quickly. To reach a training success "
+        "of .9 they need 4,000 to 7,000 more turns on pickup, where GiGPO needs 8,000 to 14,000 in "
+        "total, and 3,500 to 5,000 on open (GAE over tokens never reaches it with one seed), where "
+        "GiGPO needs 12,000 to 21,000. Counted from the first turn, GiGPO is ahead on pickup, in "
+        "two_room and on the calculator.\n"
+        "- Not proven: that these rankings hold on tasks that are not nearly solved at the end, "
+        "with larger models, or with a learning rate tuned on each task. Methods without a critic "
+        "need environments that can restart from the same seed, and GiGPO benefits from small "
+        "worlds, where the same observation occurs often.",
     ),
     "ablations": Comparison(
         "Parts of the method, one by one",
-        [PICKUP],
+        [PICKUP_TASK],
         [
             DUAL,
             Method("layers-0", "critic: a head alone", {"critic_layers": 0}),
@@ -129,28 +141,29 @@ COMPARISONS = {
             Method("episodes", "whole episodes", {"group_size": 1},
                    groups=True),
         ],
-        "The first row is the method as it is: one critic layer, weight 3 on first tokens, a "
+        "The first row is the unchanged method: one critic layer, weight 3 on first tokens, a "
         "warm-up of 40 batches, gamma_step .99 and lam_step .95, batches of 32 x 8 turns. Each "
-        "other row changes one thing.",
-        seen="- After training all rows are alike, from .98 to 1.00 with each seed, but for one of "
-        "the five without a warm-up (.95). How fast they rise differs, below in turns up to a "
-        "success of .9 in the last 100 episodes of training.\n"
-        "- A critic that is a head alone takes 15,100 to 18,200 turns, one with a layer 14,100 to "
+        "other row changes one setting.",
+        findings="- After training all rows are alike: .98 to 1.00 with each seed, except one of "
+        "the five without a warm-up (.95). They differ in speed, which is given below as the turns "
+        "until success reaches .9 in the last 100 training episodes.\n"
+        "- A critic with only a head takes 15,100 to 18,200 turns, one with a layer 14,100 to "
         "15,600, one with two layers 13,800 to 14,800. One layer stays the default: it costs less "
         "than two, which explain more of the returns but are hardly faster.\n"
-        "- Without a warm-up it is 5,600 to 6,700 turns, as 10,240 of the others are the warm-up's "
-        "own, and the seeds end further apart. The paper's warm-up stays the default. Where turns "
-        "are dear, `--w-epoch 0`, or a short warm-up, is worth a try.\n"
+        "- Without a warm-up it takes 5,600 to 6,700 turns, because the warm-up itself takes "
+        "10,240, and the seeds end further apart. The paper's warm-up stays the default. If turns "
+        "are expensive, try `--w-epoch 0` or a short warm-up.\n"
         "- The weight of first tokens and the discounts change neither the end nor the speed here, "
-        "so both stay the paper's. Without discounts the values explain little of the returns.\n"
-        "- Whole episodes make 9 to 12 large updates of the turns of 40, and take 18,400 to 21,900 "
-        "turns. Batches of equal turns stay the default.\n"
+        "so both keep the paper's values. Without discounts the values explain little of the "
+        "returns.\n"
+        "- With whole episodes, the turns of 40 updates become 9 to 12 large updates, and it takes "
+        "18,400 to 21,900 turns. Batches of equal size stay the default.\n"
         "- Not proven: that this holds on longer episodes, where discounts matter more, on tasks "
         "that stay hard, or with large models.",
     ),
     "long-episodes": Comparison(
         "What the critic is worth over hundreds of turns: estimators in Crafter",
-        [Task("crafter", 3, 10, 50, batch=512, episodes=ONLY_EPISODES)],
+        [Task("crafter", 3, 10, 50, batch=512, episodes=UNTRAINED_EPISODES)],
         [
             DUAL,
             Method("token-gae", "GAE over tokens", {"advantages": "token-gae"}),
@@ -158,28 +171,29 @@ COMPARISONS = {
             Method("gigpo", "GiGPO", {"advantages": "gigpo"} | ONE_GROUP, critic=False,
                    groups=True),
         ],
-        "An episode takes some two hundred turns. Methods with a critic train on 32 x 16 turns at "
-        "a time and cut episodes there. Those without one play one group of 8 whole episodes "
-        "for each update. Each has the settings that it was "
-        "published with ([method.md](../method.md)); epochs, minibatches, the number of turns, "
-        "the model and a constant learning rate are equal. The learning rate of the actor is "
-        "searched for with another seed and evaluations of 64 episodes.",
+        "An episode takes about two hundred turns. Methods with a critic train on 32 x 16 turns "
+        "per update and cut episodes there. Methods without a critic play one group of 8 whole "
+        "episodes per update. Each method has its published settings "
+        "([method.md](../method.md)); epochs, minibatches, the number of turns, the model and a "
+        "constant learning rate are equal. The actor's learning rate is tuned with another seed "
+        "and evaluations of 64 episodes.",
         factors=(0.5, 1.0, 2.0),
         search_seeds=SEARCH_SEEDS[:1],
-        seen="- With a critic the return ends at 10.68 and 10.40, without one at 8.80 and 7.97. "
-        "Each seed with a critic (9.52 to 11.44) ends above each without one (6.95 to 9.25), "
-        "although the warm-up took a sixth of the turns. Ours is above GRPO by 2.7 [1.8, 3.7] and "
-        "above GiGPO by 1.9 [1.2, 2.6]: differences of the means with bootstrap intervals over "
-        "seeds. With the seed of the search GiGPO came closer (10.70 against 11.16).\n"
+        findings="- The return ends at 10.68 and 10.40 with a critic, and at 8.80 and 7.97 "
+        "without. Each seed with a critic (9.52 to 11.44) ends above each without one (6.95 to "
+        "9.25), although the warm-up took a sixth of the turns. Ours exceeds GRPO by 2.7 [1.8, "
+        "3.7] and GiGPO by 1.9 [1.2, 2.6] (differences of the means, bootstrap intervals over "
+        "seeds). With the seed of the search GiGPO came closer (10.70 against 11.16).\n"
         "- GRPO, which needs no warm-up, is ahead for the first 22,000 turns and then hardly "
-        "rises. The others still rise at the end.\n"
-        "- Between dual-discount GAE and GAE over tokens nothing is decided: the difference is "
-        "0.3 [-0.6, 1.2].\n"
-        "- Not separated: the estimator and its batch. Whole episodes make 23 to 26 updates of "
-        "about 1,300 turns, batches that cut episodes 50 of 512. To cut them needs a critic, so "
-        "this is how either is used, but what share each has is not known. Each method also has "
-        "the KL penalty that it was published with.\n"
-        "- Not proven: that this holds with larger models, in other worlds, or after more turns.",
+        "improves. The others still improve at the end.\n"
+        "- The difference between dual-discount GAE and GAE over tokens is not decided: 0.3 "
+        "[-0.6, 1.2].\n"
+        "- Not separated: the estimator and its batches. Whole episodes give 23 to 26 updates of "
+        "about 1,300 turns, and batches that cut episodes give 50 updates of 512. Cutting episodes "
+        "needs a critic, so this is how both are used, but their shares of the effect are unknown. "
+        "Each method also has its published KL penalty.\n"
+        "- Not proven: that this holds with larger models, in other environments, or after more "
+        "turns.",
     ),
 }  # fmt: skip
 
@@ -192,32 +206,35 @@ def row_of(task: Task, method: Method, factor: float) -> PaperRow:
     return PaperRow(task.env, f"{task.env}, {method.label}", run_name(task, method, factor))
 
 
-def flags_of(scale: str, task: Task, method: Method, factor: float, seed: int) -> dict:
-    """Flag -> value for main.py."""
+def method_flags(scale: str, task: Task, method: Method, factor: float, seed: int) -> dict:
+    """Return flag -> value for main.py."""
     warm_up = task.warm_up if method.critic and "w_epoch" not in method.flags else 0
     updates = task.turns // task.batch - warm_up
     lr = factor * LRS[scale].get(family_of(task), PAPER_LR)
-    flags = base_flags(scale, task, seed) | {"lr": lr, "lr_schedule": "constant"}
-    flags |= {"num_updates": updates, "eval_interval": updates}
-    flags |= {"w_epoch": warm_up} if method.critic else {}
-    flags |= {"num_turns": updates * task.batch} if method.groups else {}
-    flags |= {"skip_first_eval": True}  # neither model nor panel differ: see `initial_flags`
-    return flags | method.flags | {"eval_episodes": episodes_of(task, seed)}
+    flags = base_flags(scale, task, seed)
+    flags["lr"], flags["lr_schedule"] = lr, "constant"
+    flags["num_updates"] = flags["eval_interval"] = updates
+    if method.critic:
+        flags["w_epoch"] = warm_up
+    if method.groups:
+        flags["num_turns"] = updates * task.batch
+    flags["skip_first_eval"] = True  # `initial_flags` evaluates the initial model once for all
+    return flags | method.flags | {"eval_episodes": evaluation_episodes(task, seed)}
 
 
-def episodes_of(task: Task, seed: int) -> int:
-    """Episodes of the evaluation after training."""
+def evaluation_episodes(task: Task, seed: int) -> int:
+    """Return the number of episodes of the evaluation after training."""
     return task.episodes // 2 if seed in SEARCH_SEEDS else task.episodes
 
 
 def initial_flags(scale: str, task: Task) -> dict:
-    """Flags of the evaluation of a task's initial model."""
+    """Return the flags that evaluate a task's initial model."""
     return base_flags(scale, task, seed=1) | {"eval_episodes": task.episodes, "eval_only": True}
 
 
 def base_flags(scale: str, task: Task, seed: int) -> dict:
     settings = SCALES[scale]
-    model = (settings["models"] | MODELS[scale])[family_of(task)]
+    model = (settings["models"] | TASK_MODELS[scale])[family_of(task)]
     return {"env_name": task.env, "model": model} | settings["flags"] | {"seed": seed}
 
 

@@ -1,7 +1,7 @@
-"""Whether an effect of the paper appears in our runs: a difference with its interval, and a word.
+"""Decides whether an effect of the paper appears in our runs, from a difference and its interval.
 
-An effect says that one number is above another one, for example success after training above that
-before. The numbers come from the runs' own files.
+An effect says that one quantity exceeds another, for example success after training that before
+training. The numbers come from the runs' own files.
 """
 
 from dataclasses import dataclass
@@ -13,36 +13,36 @@ from reports.run_files import Run
 
 SEEN, NOT_SEEN, UNDECIDED = "seen", "not seen", "not decided"
 MARGIN = 0.05
-OURS = """
+DIFFERENCE = """
 "Ours" is the first number minus the second."""
 RULE = f"""
-A difference comes with its 95 % interval. **{SEEN.capitalize()}**: all of the interval lies above
-0, however small the difference is. **{NOT_SEEN.capitalize()}**: it does not, and it ends below the
-margin, which rules a larger effect out. **{UNDECIDED.capitalize()}**: everything else, and too few
-runs."""
+Each difference has its 95 % interval. **{SEEN.capitalize()}**: the whole interval lies above 0,
+however small the difference. **{NOT_SEEN.capitalize()}**: it does not, and it ends below the
+margin, which rules out a larger effect. **{UNDECIDED.capitalize()}**: everything else, including
+too few runs."""
 CLAIM_RULE = f"""
-The comparisons of a claim are the rows below that begin with its number. A comparison has one row,
-or two: success after training, and its mean in training. It is "{SEEN}" if one of its rows is and
-none is "{NOT_SEEN}", and it is "{NOT_SEEN}" if all its rows are. A claim is **{SEEN}** if all its
-comparisons are, and **{NOT_SEEN}** if one of them is. A claim that says "often" is either of them
-if more than half of its comparisons are. Everything else is **{UNDECIDED}**."""
+The rows below that begin with a claim's number are its comparisons. A comparison has one row or
+two: success after training, and its mean during training. It is "{SEEN}" if at least one of its
+rows is "{SEEN}" and none is "{NOT_SEEN}". It is "{NOT_SEEN}" if all its rows are. A claim is
+**{SEEN}** if all its comparisons are, and **{NOT_SEEN}** if one of them is. For a claim that says
+"often", more than half of its comparisons decide. Everything else is **{UNDECIDED}**."""
 OVER_SEEDS = """
 For trained models it is the bootstrap interval over seeds of a difference of interquartile means,
-in which all rows of a side are together. Over so few seeds it is too narrow rather than too wide.
-To the one evaluation before training belongs the normal doubt over its episodes. (Of the length of
-episodes no such doubt is recorded.)"""
+pooled over the rows of each side. With so few seeds it is more likely too narrow than too wide. The
+single evaluation before training adds its normal error over episodes. (No error is recorded for
+episode lengths.)"""
 OVER_EPISODES = """
-For initial models it is the normal interval over episodes, which are taken as independent. As all
-rows play the same episodes, it is too wide rather than too narrow."""
+For initial models it is the normal interval over episodes, treated as independent. All rows play
+the same episodes, so it is more likely too wide than too narrow."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What the paper finds: `more` is above `less`.
+    """A finding of the paper: `more` exceeds `less`.
 
-    more, less: the names of rows, and a quantity as in `paper.quantities`
+    more, less: names of rows, and a quantity as in `paper.quantities`
     paper: the paper's difference, if it prints one
-    margin: an interval that does not lie above 0 and ends below this rules the effect out
+    margin: an interval that includes 0 but ends below the margin rules the effect out
     """
 
     label: str
@@ -53,7 +53,7 @@ class Effect:
 
     @property
     def over_episodes(self) -> bool:
-        """Whether it is about initial models, which have no seeds."""
+        """Whether it compares initial models, which have no seeds."""
         return self.more[1].startswith("before") and self.less[1].startswith("before")
 
 
@@ -61,8 +61,8 @@ class Effect:
 class Claim:
     """A sentence of the paper.
 
-    tests: comparisons, each measured by one effect or more
-    often: whether it is about most of its comparisons instead of all
+    tests: comparisons, each measured by one or more effects
+    often: whether most of its comparisons decide instead of all
     """
 
     text: str
@@ -71,21 +71,21 @@ class Claim:
 
 
 def gain(label: str, name: str, quantity: str, paper: str = "", margin: float = MARGIN) -> Effect:
-    """That training raises a quantity of eval.jsonl."""
+    """Return the effect that training raises a quantity of eval.jsonl."""
     return Effect(
         label, ((name,), f"after {quantity}"), ((name,), f"before {quantity}"), paper, margin
     )
 
 
 def verdict(low: float, high: float, margin: float) -> str:
-    """A word about a difference whose interval is [low, high]."""
+    """Return the verdict on a difference whose interval is [low, high]."""
     if low > 0:
         return SEEN
     return NOT_SEEN if high < margin else UNDECIDED
 
 
 def claims_part(claims: list[Claim], runs: dict[str, list[Run]]) -> str:
-    """The part of a page about its claims, "" if there are none."""
+    """Return the section about the claims, "" if there are none."""
     if not claims:
         return ""
     rows = [[str(k), c.text, _claim_word(c, runs)] for k, c in enumerate(claims, 1)]
@@ -109,19 +109,19 @@ def _test_word(words: set[str]) -> str:
 
 
 def effects_part(effects: list[Effect], runs: dict[str, list[Run]]) -> str:
-    """The part of a page about its effects, "" if there are none. runs: of each row, by name"""
+    """Return the section about the effects, "" if there are none. runs: row name -> runs"""
     if not effects:
         return ""
     rows = [effect_cells(effect, runs) for effect in effects]
     head = [name for name in rows[0] if any(cells[name] != "-" for cells in rows)]
     kinds = {effect.over_episodes for effect in effects}
-    about = OURS + RULE + OVER_SEEDS * (False in kinds) + OVER_EPISODES * (True in kinds)
+    about = DIFFERENCE + RULE + OVER_SEEDS * (False in kinds) + OVER_EPISODES * (True in kinds)
     table = markdown_table([head, *([cells[name] for name in head] for cells in rows)])
     return f"## Does the paper's effect appear?\n\n{table}\n{about}"
 
 
 def effect_cells(effect: Effect, runs: dict[str, list[Run]]) -> dict[str, str]:
-    """Column -> text."""
+    """Return column -> text."""
     found = difference_of(effect, runs)
     counts = [
         sum(len(side) for side in sides_of(part, runs)) for part in (effect.more, effect.less)
@@ -142,12 +142,12 @@ def word_of(effect: Effect, runs: dict[str, list[Run]]) -> str:
 
 
 def difference_of(effect: Effect, runs: dict[str, list[Run]]) -> tuple[float, float, float] | None:
-    """(mean, low, high), None while a row has too few finished runs."""
+    """Return (mean, low, high), or None while a row has too few finished runs."""
     more, less = sides_of(effect.more, runs), sides_of(effect.less, runs)
     if not (all(more) and all(less)):
         return None
     if effect.over_episodes:
-        return share_difference(*(_panels(part[0], runs) for part in (effect.more, effect.less)))
+        return share_difference(_panels(effect.more[0], runs), _panels(effect.less[0], runs))
     for side, (_, quantity) in ((more, effect.more), (less, effect.less)):
         if min(map(len, side)) < 2 and not quantity.startswith("before"):
             return None
@@ -158,12 +158,12 @@ def difference_of(effect: Effect, runs: dict[str, list[Run]]) -> tuple[float, fl
 
 
 def sides_of(part: tuple[tuple[str, ...], str], runs: dict[str, list[Run]]) -> list[list[float]]:
-    """For each row its numbers."""
+    """Return the numbers of each row."""
     names, quantity = part
     return [numbers(runs.get(name, []), quantity) for name in names]
 
 
 def _panels(names: tuple[str, ...], runs: dict[str, list[Run]]) -> list[tuple[float, float]]:
-    """Of each row's initial model: share of successes, and of how many episodes."""
+    """Return (share of successes, number of episodes) of each row's initial model."""
     first = [initial_evaluation(runs[name]) for name in names]
     return [(e["eval/success"], e["eval/episodes"]) for e in first]

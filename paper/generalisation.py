@@ -1,13 +1,13 @@
-"""Generalisation: policies that were trained on babyai-goto play other tasks and larger rooms.
+"""Generalisation: policies trained on babyai-goto play other tasks and larger rooms.
 
-The page has, for each environment, the success of the initial model and of the trained ones. Nobody
-trains there. The trained models are those of Table 3, whose runs are shared.
+The page shows the success of the initial model and of the trained models in each environment. The
+trained models come from the runs of Table 3.
 """
 
 from pathlib import Path
 
 from paper.effects import MARGIN, OVER_SEEDS, RULE, verdict
-from paper.intervals import ABOUT_INTERVALS, difference, signed, told
+from paper.intervals import ABOUT_INTERVALS, difference, iqm_text, signed
 from paper.quantities import error_before, final_evaluation, initial_evaluation
 from paper.results import MEASURES, measured, missing_runs
 from paper.rows import SCALES, PaperRow, flags_of
@@ -17,9 +17,9 @@ from reports.evaluations import markdown_table
 from reports.run_files import Run
 
 SOURCE = "babyai-goto"
-LARGER = ["babyai-goto-12x12", "babyai-goto-16x16"]
-ELSEWHERE = [*LARGER, *(env for env in BABYAI if env != SOURCE)]
-HEAD = [
+LARGER_ROOMS = ["babyai-goto-12x12", "babyai-goto-16x16"]
+TARGETS = [*LARGER_ROOMS, *(env for env in BABYAI if env != SOURCE)]
+COLUMN_NAMES = [
     "",
     "before",
     "after",
@@ -28,40 +28,43 @@ HEAD = [
     "after - before",
     "better after training?",
 ]
-ABOUT = f"""
-Only {SOURCE} is trained. The policies of all seeds then play each of these environments as they
-are; those with a size in their names have larger rooms than the 8x8 of the training."""
+ABOUT_GENERALISATION = f"""
+Training uses {SOURCE} alone, in rooms of 8x8. The trained policies of all seeds then play each of
+these environments without further training. A size in a name means larger rooms."""
 
 
 def plan_generalisation(
     scale: str, folder: Path, seeds: list[int] | None, extra: dict
 ) -> list[PlannedRun]:
-    """All runs, the trainings first. folder: of the runs of a scale; seeds: None stands for all.
-    The initial models are evaluated with seed 1."""
+    """Return all runs, training runs first. The initial models are evaluated with seed 1.
+
+    folder: directory of the runs of a scale; seeds: None for all
+    """
     seeds = list(dict.fromkeys(seeds or range(1, SCALES[scale]["seeds"] + 1)))
     row = next(row for row in TABLES["table3"].rows if row.name == SOURCE)
 
-    def made(row: PaperRow, seed: int, table: str, **flags) -> PlannedRun:
+    def plan(row: PaperRow, seed: int, table: str, **flags) -> PlannedRun:
         flags = flags_of(scale, TABLES[table], row, seed) | extra | flags
         return planned_run(folder, row, seed, flags)
 
-    planned = [made(row, seed, "table3") for seed in seeds]
-    for env in ELSEWHERE * (1 in seeds):
-        planned.append(made(PaperRow(env, f"{env}, before", zero_shot(env, 1)), 1, "table1"))
+    planned = [plan(row, seed, "table3") for seed in seeds]
+    for env in TARGETS * (1 in seeds):
+        planned.append(plan(PaperRow(env, f"{env}, before", zero_shot(env, 1)), 1, "table1"))
     for seed in seeds:
         model = relative(folder / f"{SOURCE}-seed{seed}" / "model")
-        for env in ELSEWHERE:
+        for env in TARGETS:
             target = PaperRow(env, env, trained_name(env))
-            planned.append(made(target, seed, "table1", model=model))
+            planned.append(plan(target, seed, "table1", model=model))
     return planned
 
 
 def trained_name(env: str) -> str:
-    """The name of the runs that have the trained policies' evaluations in an environment."""
+    """Return the name of the runs that evaluate the trained policies in an environment."""
     return SOURCE if env == SOURCE else f"{SOURCE}-on-{env}"
 
 
 def write_generalisation(path: Path, about: str, planned: list[PlannedRun]) -> None:
+    """Write the page from the runs that are finished."""
     runs = [(plan.row, plan.seed, read_run(plan.path)) for plan in planned]
     found: dict[str, list[Run]] = {}
     for row, _, run in runs:
@@ -73,8 +76,8 @@ def write_generalisation(path: Path, about: str, planned: list[PlannedRun]) -> N
     parts = [
         "# Generalisation: trained on goto, tried elsewhere",
         f"Ours: {about}.",
-        ABOUT.strip(),
-        markdown_table([HEAD, *(_cells(env, found) for env in [SOURCE, *ELSEWHERE])]),
+        ABOUT_GENERALISATION.strip(),
+        markdown_table([COLUMN_NAMES, *(_env_row(env, found) for env in [SOURCE, *TARGETS])]),
         f"Ours: {MEASURES['success']}. Episodes: {', '.join(episodes) or '-'}. "
         f"Commits: {', '.join(commits) or '-'}.{ABOUT_INTERVALS}",
         f"{RULE} The margin is {MARGIN}.{OVER_SEEDS}".strip(),
@@ -83,13 +86,13 @@ def write_generalisation(path: Path, about: str, planned: list[PlannedRun]) -> N
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 
-def _cells(env: str, found: dict[str, list[Run]]) -> list[str]:
-    # The first run that was trained has evaluated the initial model on its task.
+def _env_row(env: str, found: dict[str, list[Run]]) -> list[str]:
+    # The first training run evaluated the initial model on its task.
     initial = found.get(SOURCE if env == SOURCE else zero_shot(env, 1), [])[:1]
     before = [initial_evaluation(initial)] * (initial_evaluation(initial) is not None)
     after = [final_evaluation(run) for run in found.get(trained_name(env), [])]
     ends = [e["eval/success"] for e in after]
-    cells = [env, measured("success", before), measured("success", after), told([ends]),
+    cells = [env, measured("success", before), measured("success", after), iqm_text([ends]),
              " ".join(f"{end:.3f}" for end in ends) or "-"]  # fmt: skip
     if not before or len(ends) < 2:
         return [*cells, "-", "-"]

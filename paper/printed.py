@@ -1,6 +1,6 @@
-"""The numbers that the paper prints, as data: shares of successes, Crafter's return and lengths.
+"""The numbers that the paper prints: shares of successes, Crafter's return and episode lengths.
 
-A number that is missing in this file is one that neither the paper nor its web page prints.
+Numbers that are missing here are printed neither in the paper nor on its web page.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,12 @@ LENGTHS = (1, 2, 4, 8, 16, 32)  # of the memory
 
 @dataclass(frozen=True)
 class Printed:
-    """error: the standard error, None where none is printed; page: what the paper's web page says
-    instead; digits: as many as the paper prints"""
+    """A printed number.
+
+    error: standard error, None if the paper prints none
+    page: the number on the paper's web page, if it differs
+    digits: decimals that the paper prints
+    """
 
     value: float
     error: float | None = None
@@ -25,7 +29,7 @@ class Printed:
         return f"{self.value:.{self.digits}f}{error}{page}"
 
     def above(self, other: "Printed") -> str:
-        """The text of the difference of two independent numbers."""
+        """Return the text of the difference of two independent numbers."""
         more = f"{self.value - other.value:+.2f}"
         if self.error is None or other.error is None:
             return more
@@ -41,29 +45,31 @@ PER_CENT = {
     "babyai-open": ("9.38 9.38 15.63 6.25 3.13 3.13", "5.15 5.15 6.42 4.28 3.08 3.08"),
 }  # fmt: skip
 MEANS = ("31.87 28.13 25.00 17.50 14.47 15.72", "3.68 3.55 3.42 3.00 2.79 2.89")  # as printed
-ZERO_SHOT_EPISODES = 32  # what the errors of Table 1 fit: (p (1 - p) / 32) ** .5
+ZERO_SHOT_EPISODES = 32  # the errors of Table 1 fit (p (1 - p) / 32) ** .5
 
 
-def _shares(values: str, errors: str) -> dict[int, Printed]:
-    pairs = zip(values.split(), errors.split(), strict=True)
+def _shares(percent: str, errors: str) -> dict[int, Printed]:
+    pairs = zip(percent.split(), errors.split(), strict=True)
     numbers = [Printed(float(v) / 100, float(e) / 100, digits=4) for v, e in pairs]
     return dict(zip(LENGTHS, numbers, strict=True))
 
 
 # Task -> memory length -> number
-ZERO_SHOT = {task: _shares(*numbers) for task, numbers in PER_CENT.items()}
-ZERO_SHOT_MEAN = _shares(*MEANS)
+ZERO_SHOT = {task: _shares(percent, errors) for task, (percent, errors) in PER_CENT.items()}
+ZERO_SHOT_MEAN = _shares(percent=MEANS[0], errors=MEANS[1])
 
 
 def fifth_task(length: int) -> int:
-    """Wins of 32 that the task without a row of its own must have: the printed mean times five,
-    less the four printed rows, in 32nds."""
+    """Return the wins (of 32) of the fifth task, which Table 1 does not print.
+
+    They are five times the printed mean minus the four printed rows.
+    """
     rest = 5 * ZERO_SHOT_MEAN[length].value - sum(row[length].value for row in ZERO_SHOT.values())
     return round(rest * ZERO_SHOT_EPISODES)
 
 
 # Table 3: success before and after training
-TRAINED = {
+TRAINED_SUCCESS = {
     "babyai-goto": (Printed(0.88, 0.06), Printed(1.00, 0.00)),
     "babyai-pickup": (Printed(0.41, 0.09), Printed(1.00, 0.00)),
     "babyai-pick-up-seq-go-to": (Printed(0.22, 0.07), Printed(0.65, 0.16)),

@@ -1,15 +1,15 @@
-"""Reproduces the paper's tables and figures: makes their runs, then writes a Markdown page.
+"""Reproduces the paper's tables and figures: makes the runs, then writes a Markdown page.
 
     python -m paper.reproduce table1|table2|table3|figure3|figure4|figure5|claims|
         babaisai|generalisation|estimators|ablations|long-episodes
         [--scale paper|embedded] [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR]
         [--out DIR] [-- FLAGS OF main.py]
 
-Runs are processes, one after another. A run with its final evaluation is skipped, and one that was
-begun goes on with --resume, so after an interruption the same command does the rest. To use two
-cores, start it twice with different --seeds (table1: --only), then once more with all of them for
-the page. `tables` says what is run, and `results` writes the page. The comparisons of estimators
-and of the parts of our method, beyond the paper, are in `comparisons`, `compare` and `compared`.
+Runs are processes, one after another. Finished runs are skipped and interrupted runs are resumed,
+so after an interruption the same command does the rest. To use two cores, start it twice with
+different --seeds (table1: --only), then once more with all seeds for the page. `tables` defines the
+runs, and `results` writes the page. Comparisons beyond the paper, of estimators and parts of our
+method, are in `comparisons`, `compare` and `compared`.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from pathlib import Path
 
 from common.plugins import UserError
 from paper.claims import CLAIMS
-from paper.compare import compare
+from paper.compare import run_comparison
 from paper.comparisons import COMPARISONS
 from paper.generalisation import plan_generalisation, write_generalisation
 from paper.results import write_results
 from paper.rows import SCALES, PaperRow, PaperTable, flags_of
 from paper.runs import (
+    BASE,
     IS_REPOSITORY,
-    WORKPLACE,
     PlannedRun,
     choose_runs,
     command_of,
@@ -40,15 +40,18 @@ from paper.tables import TABLES
 from reports.charts import import_figure
 from reports.program import Program
 
-RUNS = WORKPLACE / "runs" / "reproduce"
-PAGES = TABLES | {"claims": CLAIMS}
+RUNS_FOLDER = BASE / "runs" / "reproduce"
+PAPER_PAGES = TABLES | {"claims": CLAIMS}
 GENERALISATION = "generalisation"
 
 
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     at = words.index("--") if "--" in words else len(words)
-    work = lambda args: reproduce(args, extra_flags(words[at + 1 :], args.runs))
+
+    def work(args: argparse.Namespace) -> int:
+        return reproduce(args, extra_flags(words[at + 1 :], args.runs))
+
     return make_program().run(work, words[:at])
 
 
@@ -60,28 +63,36 @@ def make_program() -> Program:
     add = program.add_argument
     add(
         "name",
-        choices=[*PAGES, GENERALISATION, *COMPARISONS],
+        choices=[*PAPER_PAGES, GENERALISATION, *COMPARISONS],
         help="the table, figure or comparison",
     )
     add("--scale", choices=SCALES, default="embedded", help="models (default: embedded)")
-    add("--dry-run", action="store_true", help="print the commands and do nothing")
-    words = "of training (default: those of each row, from 1 to 3 or 5)"
-    add("--seeds", type=int, nargs="+", help=words)
-    add("--only", nargs="+", default=[], help="run only these: names of runs, or parts of names")
-    add("--runs", type=Path, default=RUNS, help="directory of the runs (default: runs/reproduce)")
+    add("--dry-run", action="store_true", help="print the commands and do nothing else")
+    seeds = "training seeds (default: the seeds of each row, 1 to 3 or 1 to 5)"
+    add("--seeds", type=int, nargs="+", help=seeds)
+    add("--only", nargs="+", default=[], help="make only these runs (names, or parts of names)")
+    add(
+        "--runs",
+        type=Path,
+        default=RUNS_FOLDER,
+        help="run directories (default: runs/reproduce)",
+    )
     add("--out", type=Path, help="directory of the page (default: docs/results, or else --runs)")
     return program
 
 
 def out_folder(args: argparse.Namespace) -> Path:
-    """--out or its default. Only the standard runs are results of this project."""
-    standard = args.runs.resolve() == RUNS and IS_REPOSITORY
-    return args.out or (WORKPLACE / "docs" / "results" if standard else args.runs)
+    """Return --out or its default. Only the standard runs belong into docs/results."""
+    standard = args.runs.resolve() == RUNS_FOLDER and IS_REPOSITORY
+    return args.out or (BASE / "docs" / "results" if standard else args.runs)
 
 
 def extra_flags(words: list[str], runs: Path) -> dict:
-    """`--name value`, `--name=value` and `--name` as a dict. ValueError: a word belongs to no flag,
-    a flag is set by this program, or the runs would lie among the standard ones."""
+    """Parse `--name value`, `--name=value` and `--name` into a dict.
+
+    UserError: a word belongs to no flag, this program sets the flag, or the runs would mix with the
+    standard runs.
+    """
     flags, name = {}, ""
     for word in words:
         if word.startswith("--"):
@@ -91,28 +102,28 @@ def extra_flags(words: list[str], runs: Path) -> dict:
         elif name and flags[name] is True:
             flags[name] = word
         else:
-            raise UserError(f"{word!r} after -- is no flag of main.py")
+            raise UserError(f"{word!r} after -- is not a flag of main.py")
     for name in ("run_dir", "resume", "env_name", "seed", "eval_only"):
         if name in flags:
             raise UserError(f"{flag_words({name: True})[0]} cannot be given after --")
-    if flags and runs.resolve() == RUNS:
-        raise UserError("flags after -- make other runs: give them a directory with --runs")
+    if flags and runs.resolve() == RUNS_FOLDER:
+        raise UserError("flags after -- change the runs: name another directory with --runs")
     return flags
 
 
 def reproduce(args: argparse.Namespace, extra: dict) -> int:
-    """Make the runs that are missing and write the page. Returns the exit code."""
+    """Make the missing runs and write the page. Returns the exit code."""
     if args.name in COMPARISONS:
-        # Several processes may share its seeds, and each writes the page of all of them.
+        # Several processes may share the seeds; each writes the page for all seeds.
         everything = argparse.Namespace(**vars(args) | {"seeds": None})
-        return compare(args, extra, out_folder(args), made_by(everything, extra))
-    table, out = PAGES.get(args.name), out_folder(args)
+        return run_comparison(args, extra, out_folder(args), made_by(everything, extra))
+    table, out = PAPER_PAGES.get(args.name), out_folder(args)
     if args.name == GENERALISATION:
         planned = plan_generalisation(args.scale, runs_folder(args), args.seeds, extra)
     else:
         planned = plan_runs(args, table, extra)
     chosen = choose_runs(planned, args.only, args.name)
-    commands = [command_of(run) for run in chosen]  # a conflict shows before the first one runs
+    commands = [command_of(run) for run in chosen]  # find conflicts before the first run
     if not args.dry_run:
         pictures = table is not None and bool(table.pictures or table.scenes)
         check_machine(args.scale, pictures, [out, args.runs])
@@ -138,8 +149,7 @@ def runs_folder(args: argparse.Namespace) -> Path:
 
 
 def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[PlannedRun]:
-    """All runs of a table, in the order of their seeds: what is there after some hours has all
-    rows. Evaluations of the initial model need one seed only."""
+    """Return all runs of a table, ordered by seed, so that partial results have all rows."""
     folder = runs_folder(args)
     planned = [
         planned_run(folder, row, seed, flags_of(args.scale, table, row, seed) | extra)
@@ -149,6 +159,7 @@ def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[
 
 
 def seeds_of(args: argparse.Namespace, table: PaperTable, row: PaperRow) -> list[int]:
+    """Return the seeds of a row. Evaluations of the initial model need one seed."""
     if not table.trained:
         return [1]
     most = min(row.seeds, SCALES[args.scale]["seeds"])
@@ -161,13 +172,13 @@ def made_by(args: argparse.Namespace, extra: dict) -> str:
         words += ["--seeds", *map(str, args.seeds)]
     if extra:
         words += ["--runs", relative(args.runs.resolve()), "--", *flag_words(extra)]
-    return f"Made by `{shlex.join(words)}`; with --dry-run it prints the commands of the runs"
+    return f"Made by `{shlex.join(words)}`; --dry-run prints the commands of the runs"
 
 
 def check_machine(scale: str, pictures: bool, folders: list[Path]) -> None:
-    """ValueError or OSError for what would otherwise show only after hours."""
+    """Raise UserError or OSError for problems that would otherwise show only after hours."""
     if scale == "paper":
-        import torch  # takes seconds, which a dry run need not wait for
+        import torch  # here, because a dry run need not wait for it
 
         if not torch.cuda.is_available():
             raise UserError("--scale paper needs a CUDA device; --dry-run prints its commands")

@@ -1,7 +1,7 @@
-"""Writes the page of a reproduced table or figure: Markdown, the paper's number beside ours.
+"""Writes the Markdown page of a reproduced table or figure, the paper's numbers beside ours.
 
-All numbers come from the runs' own files, as `reports.run_files` reads them. Runs that are not
-finished are left out of the numbers and listed below the table.
+All numbers come from the runs' own files, as `reports.run_files` reads them. Unfinished runs are
+excluded and listed below the table.
 """
 
 import math
@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 
 from paper.effects import claims_part, effects_part
-from paper.intervals import ABOUT_INTERVALS, told
+from paper.intervals import ABOUT_INTERVALS, iqm_text
 from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.ranks import ranks_part
 from paper.rows import PaperRow, PaperTable
@@ -20,19 +20,19 @@ from reports.groups import group_runs
 from reports.run_files import Run
 
 MEASURES = {
-    "success": "share of successes [Wilson 95 % interval of all episodes, pooled over the seeds]",
-    "return": "mean return +- standard error, from those of the seeds' panels",
+    "success": "share of successes [Wilson 95 % interval of all episodes, pooled over seeds]",
+    "return": "mean return +- standard error, combined from the seeds' evaluations",
 }
 ABOUT_OURS = f"""
-The numbers after training are means over the seeds. Seeds play the same episodes, and these bounds
-do not speak of the spread over seeds: "over seeds" does. "Before" is one evaluation, in the run of
-seed 1, as the seed changes neither the initial model nor the panel.{ABOUT_INTERVALS}"""
+Numbers after training are means over seeds. All seeds play the same episodes, so these intervals do
+not cover the variation between seeds; "over seeds" does. "Before" is one evaluation, in the run of
+seed 1, because neither the initial model nor the episodes depend on the seed.{ABOUT_INTERVALS}"""
 
-TableRuns = list[tuple[PaperRow, int, Run | None]]  # row, seed, and what there is of its run
+TableRuns = list[tuple[PaperRow, int, Run | None]]  # row, seed, and the run if it has started
 
 
 def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) -> None:
-    """Write the page and, beside it, the pictures of a figure. `about` describes the scale."""
+    """Write the page, with the charts of a figure beside it. about: description of the scale"""
     trained = [run for _, _, run in runs if run is not None and run.metrics]
     text = results_page(table, about, runs)
     if table.scenes and trained:
@@ -52,7 +52,7 @@ def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) ->
 def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
     found = by_row(table, runs)
     by_name = {row.name: some for row, some in found}
-    rows = [_cells(table, row, found_runs) for row, found_runs in found]
+    rows = [_table_row(table, row, found_runs) for row, found_runs in found]
     names = [name for name in rows[0] if any(cells[name] != "-" for cells in rows)]
     parts = [
         f"# {table.title}",
@@ -61,7 +61,7 @@ def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
         markdown_table([names, *([cells[name] for name in names] for cells in rows)]),
         f"Ours: {_measures(table)}.{ABOUT_OURS * table.trained}\n"
         f"{'Memory: turns of history in a prompt. ' * table.trained}Minutes: wall time of all runs "
-        "of a row, their evaluations included.",
+        "of a row, including evaluations.",
         table.about,
         "" if table.trained else ranks_part(found),
         effects_part(table.effects, by_name),
@@ -71,20 +71,19 @@ def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
 
 
 def by_row(table: PaperTable, runs: TableRuns) -> list[tuple[PaperRow, list[Run]]]:
-    """Each row with its runs, as far as they have begun."""
+    """Return each row with its started runs."""
     return [
         (row, [run for other, _, run in runs if other is row and run is not None])
         for row in table.rows
     ]
 
 
-def _cells(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
-    """Column -> text, "-" where there is none."""
+def _table_row(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
+    """Return column -> text, "-" where there is none."""
     finished, first = [run for run in runs if final_evaluation(run)], initial_evaluation(runs)
     before = [with_score(first)] if first else []
     after = [with_score(final_evaluation(run)) for run in finished] if table.trained else []
     form = ".2f" if row.measure == "return" else ".3f"
-    each = lambda name, form, evals: " ".join(f"{e[name]:{form}}" for e in evals if name in e)
     ends = [e[f"eval/{row.measure}"] for e in after]
     cells = {"": row.label}
     if table.trained:
@@ -93,8 +92,8 @@ def _cells(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
             "before": measured(row.measure, before),
             "paper, after": str(row.paper[1]),
             "after": measured(row.measure, after),
-            "over seeds": told([ends], form),
-            "each seed": each(f"eval/{row.measure}", form, after),
+            "over seeds": iqm_text([ends], form),
+            "each seed": _each(f"eval/{row.measure}", form, after),
         }
     else:
         cells |= {"paper": str(row.paper[0]), "ours": measured(row.measure, before)}
@@ -103,15 +102,15 @@ def _cells(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
         "score": _change("score", before, after),
         "paper, length": row.paper_length,
         "length": _change("eval/episode_len", before, after),
-        "value loss": _mean(numbers(finished, "last ppo/value_loss"))
+        "value loss": _loss_text(numbers(finished, "last ppo/value_loss"))
         if "value_loss" in table.pictures
         else "",
         "memory": " ".join(sorted({str(run.settings.get("memory_length", "")) for run in finished}))
         if table.trained
         else "",
-        "temperature": each("eval/temperature", "g", (after or before)[:1]),
-        "episodes": each("eval/episodes", ".0f", (after or before)[:1]),
-        "updates": each("update", ".0f", after[:1]),
+        "temperature": _each("eval/temperature", "g", (after or before)[:1]),
+        "episodes": _each("eval/episodes", ".0f", (after or before)[:1]),
+        "updates": _each("update", ".0f", after[:1]),
         "seeds": " ".join(str(run.seed) for run in finished) if table.trained else "",
         "commit": " ".join(sorted({run.commit for run in finished})),
     }
@@ -121,8 +120,11 @@ def _cells(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, str]:
 
 
 def measured(measure: str, evals: list[dict]) -> str:
-    """The mean over evaluations. A success comes with the Wilson interval of all their episodes, a
-    return with the standard error of a mean of independent means."""
+    """Return the text of the mean over evaluations.
+
+    Success has the Wilson interval of all episodes, return the standard error of a mean of
+    independent means.
+    """
     if not evals:
         return "-"
     values = [e[f"eval/{measure}"] for e in evals]
@@ -130,7 +132,7 @@ def measured(measure: str, evals: list[dict]) -> str:
     if measure == "return":
         error = math.sqrt(sum(e["eval/return_stderr"] ** 2 for e in evals)) / len(evals)
         return f"{mean:.2f} +- {error:.2f}"
-    from ppo.evaluation import wilson_interval  # here, for it imports torch, and --help is quick
+    from ppo.evaluation import wilson_interval  # here: it imports torch, and --help should be quick
 
     counts = [round(e["eval/episodes"]) for e in evals]
     wins = sum(round(v * count) for v, count in zip(values, counts, strict=True))
@@ -140,12 +142,17 @@ def measured(measure: str, evals: list[dict]) -> str:
 
 
 def _change(name: str, before: list[dict], after: list[dict]) -> str:
-    """The means before and after ("6.10 -> 9.20"), or the only one there is."""
+    """Return the means before and after ("6.10 -> 9.20"), or only the existing one."""
     values = [[e[name] for e in evals if name in e] for evals in (before, after)]
     return " -> ".join(f"{statistics.fmean(v):.2f}" for v in values if v)
 
 
-def _mean(values: list[float]) -> str:
+def _each(name: str, form: str, evals: list[dict]) -> str:
+    """Return the values of a metric, one per evaluation."""
+    return " ".join(f"{e[name]:{form}}" for e in evals if name in e)
+
+
+def _loss_text(values: list[float]) -> str:
     return f"{statistics.fmean(values):.4f}" if values else ""
 
 
@@ -154,12 +161,12 @@ def _measures(table: PaperTable) -> str:
 
 
 def missing_runs(runs: TableRuns) -> str:
-    """The part of a page about runs that are not finished, "" if all are."""
+    """Return the section about unfinished runs, "" if all are finished."""
     lines = []
     for row, seed, run in runs:
         name = f"- {row.label}, seed {seed}"
         if run is None:
-            lines.append(f"{name}: not begun")
+            lines.append(f"{name}: not started")
         elif not final_evaluation(run):
             of = "" if run.settings.get("eval_only") else f" of {run.settings.get('num_updates')}"
             lines.append(f"{name}: not finished, {len(run.metrics)}{of} updates")

@@ -1,6 +1,6 @@
-"""Runs of main.py that make a page: planned as flags, made one after another, found again later.
+"""Plans the runs of main.py for a page, and makes them one after another.
 
-A run with its final evaluation is skipped, and one that was begun goes on with --resume.
+Finished runs (those with a final evaluation) are skipped, and interrupted runs are resumed.
 """
 
 import shlex
@@ -15,9 +15,9 @@ from paper.quantities import final_evaluation
 from paper.rows import PaperRow
 from reports.run_files import Run, read_runs
 
-HOME = Path(__file__).resolve().parents[1]
-IS_REPOSITORY = (HOME / "setup.py").exists()  # pip does not install this file
-WORKPLACE = HOME if IS_REPOSITORY else Path.cwd()  # what runs/ and docs/ lie in
+PROJECT = Path(__file__).resolve().parents[1]
+IS_REPOSITORY = (PROJECT / "setup.py").exists()  # pip does not install this file
+BASE = PROJECT if IS_REPOSITORY else Path.cwd()  # contains runs/ and docs/
 
 
 @dataclass
@@ -29,48 +29,56 @@ class PlannedRun:
 
 
 def planned_run(folder: Path, row: PaperRow, seed: int, flags: dict) -> PlannedRun:
-    """A run that lies in `folder` under its row's name and seed, where other pages find it, too."""
+    """Return a run in `folder`, named by its row and seed, so that other pages can share it."""
     return PlannedRun(row, seed, folder / f"{row.name}-seed{seed}", flags)
 
 
-def choose_runs(planned: list[PlannedRun], only: list[str], of: str) -> list[PlannedRun]:
-    """The runs that --only names. ValueError: nothing fits"""
-    if chosen := fitting(planned, only):
+def choose_runs(planned: list[PlannedRun], only: list[str], page: str) -> list[PlannedRun]:
+    """Return the runs that match --only. UserError: no run matches"""
+    if chosen := matching(planned, only):
         return chosen
     names = ", ".join(dict.fromkeys(run.row.name for run in planned))
-    raise UserError(f"--only {' '.join(only)}: nothing of {of} is called so; its runs: {names}")
+    raise UserError(f"--only {' '.join(only)}: no run of {page} matches; its runs: {names}")
 
 
-def fitting(planned: list[PlannedRun], only: list[str]) -> list[PlannedRun]:
-    """The runs that --only names, all if it names none. A whole name stands for itself alone, a
-    part for all names that contain it."""
+def matching(planned: list[PlannedRun], only: list[str]) -> list[PlannedRun]:
+    """Return the runs that match one of `only`, or all runs if it is empty.
+
+    A complete name matches itself alone; any other text matches all names that contain it.
+    """
     names = {run.row.name for run in planned}
-    fits = lambda name, part: part == name if part in names else part in name
-    return [run for run in planned if not only or any(fits(run.row.name, part) for part in only)]
+
+    def matches(name: str, part: str) -> bool:
+        return part == name if part in names else part in name
+
+    return [run for run in planned if not only or any(matches(run.row.name, p) for p in only)]
 
 
-def perform(run: PlannedRun, words: list[str], place: str, dry_run: bool) -> int:
-    """Print the command of a run, none if it is finished, and execute it. Returns its exit code."""
-    print(f"# {place} {relative(run.path)}" + " is finished" * (not words))
+def perform(run: PlannedRun, words: list[str], label: str, dry_run: bool) -> int:
+    """Print and execute the command of a run unless it is finished. Returns the exit code."""
+    print(f"# {label} {relative(run.path)}" + " is finished" * (not words))
     if words:
         print(f"python {shlex.join(words)}", flush=True)
     return execute(words) if words and not dry_run else 0
 
 
 def command_of(run: PlannedRun) -> list[str]:
-    """The words after `python`, none for a finished run. ValueError: its place holds another."""
+    """Return the words after `python`, [] for a finished run.
+
+    UserError: the directory holds another run.
+    """
     path = relative(run.path)
     if not run.path.exists() or run.path.is_dir() and not any(run.path.iterdir()):
         return ["main.py", *flag_words(run.flags | {"run_dir": path})]
-    there = read_run(run.path)
-    if there is None:
-        raise UserError(f"{path} is not the directory of a run: move it, or name another --runs")
-    known = there.settings | {"seed": there.seed}
+    existing = read_run(run.path)
+    if existing is None:
+        raise UserError(f"{path} is not a run directory: move it, or name another --runs")
+    known = existing.settings | {"seed": existing.seed}
     for name, value in run.flags.items():
         if name in known and not same_value(known[name], value):
             raise UserError(f"{path} was made with {name} {known[name]}, not {value}: move it, or "
                              "name another --runs")  # fmt: skip
-    return [] if final_evaluation(there) else ["main.py", "--resume", path]
+    return [] if final_evaluation(existing) else ["main.py", "--resume", path]
 
 
 def read_run(path: Path) -> Run | None:
@@ -85,22 +93,24 @@ def same_value(a, b) -> bool:
 
 
 def flag_words(flags: dict) -> list[str]:
-    """The flags as words of a command line."""
+    """Return the flags as words of a command line."""
     words = [[f"--{n.replace('_', '-')}"] + [str(v)] * (v is not True) for n, v in flags.items()]
     return sum(words, [])
 
 
 def relative(path: Path) -> str:
-    """The path as main.py gets it, which runs in WORKPLACE."""
-    return str(path.relative_to(WORKPLACE) if path.is_relative_to(WORKPLACE) else path)
+    """Return the path relative to BASE, where main.py runs, if it lies there."""
+    return str(path.relative_to(BASE) if path.is_relative_to(BASE) else path)
 
 
 def execute(words: list[str]) -> int:
-    """Run a command to its end, and return its exit code. The command gets Ctrl-C from the terminal
-    and SIGTERM from here; it then saves and ends with a code that is not 0."""
-    process = subprocess.Popen([sys.executable, HOME / words[0], *words[1:]], cwd=WORKPLACE)
-    hand_on = lambda number, frame: process.send_signal(number)
-    on_term = signal.signal(signal.SIGTERM, hand_on)
+    """Run a command and return its exit code.
+
+    The command receives Ctrl-C from the terminal and SIGTERM from here. It then saves and ends with
+    a non-zero code.
+    """
+    process = subprocess.Popen([sys.executable, PROJECT / words[0], *words[1:]], cwd=BASE)
+    on_term = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
     on_int = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         code = process.wait()

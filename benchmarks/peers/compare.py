@@ -20,20 +20,20 @@ from pathlib import Path
 from benchmarks.peers.page import write_page
 from paper.comparisons import (
     DUAL,
-    GROUPS,
+    GROUP_FLAGS,
     LRS,
     SEARCH_SEEDS,
     Method,
     Task,
-    episodes_of,
+    evaluation_episodes,
     family_of,
-    flags_of,
     initial_flags,
+    method_flags,
     run_name,
 )
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
-from paper.runs import HOME, PlannedRun, command_of, flag_words, perform, read_run, relative
+from paper.runs import PROJECT, PlannedRun, command_of, flag_words, perform, read_run, relative
 from reports.charts import import_figure
 from reports.program import Program
 
@@ -41,7 +41,7 @@ TASKS = [Task("tools-calculator", 3, 20, 60), Task("babyai-goto", 3, 40, 40)]
 MODELS = {"tools-calculator": "models/tiny-calculator", "babyai-goto": "models/tiny"}
 METHODS = [
     DUAL,
-    Method("grpo", "GRPO (ours)", {"advantages": "grpo"} | GROUPS, critic=False, groups=True),
+    Method("grpo", "GRPO (ours)", {"advantages": "grpo"} | GROUP_FLAGS, critic=False, groups=True),
     Method("trl", "GRPO of TRL, one step a batch"),
     Method("trl-steps", "GRPO of TRL, our steps and KL",
            {"epochs": 2, "minibatches": 2, "beta": 0.04}),
@@ -64,8 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     flag("--trl", type=Path, default=None, help="the folder that TRL was installed into")
     flag("--seeds", type=int, nargs="*", default=[], help="only these; 101 is that of the search")
     flag("--only", default="", help="only the runs whose names contain this")
-    flag("--runs", type=Path, default=HOME / "runs" / "peer-trl", help="directories of the runs")
-    flag("--out", type=Path, default=HOME / "docs" / "results", help="where the page goes")
+    flag("--runs", type=Path, default=PROJECT / "runs" / "peer-trl", help="directories of the runs")
+    flag("--out", type=Path, default=PROJECT / "docs" / "results", help="where the page goes")
     flag("--dry-run", action="store_true", help="print the commands, and do nothing")
     flag("--page", action="store_true", help="write the page of what is there, and train nothing")
     return parser.run(compare, argv)
@@ -180,7 +180,7 @@ class Plan:
     def make_model(self, task: Task) -> None:
         """Copy the embedded model, with a chat template that both trainers can follow."""
         if not self.model(task).exists():
-            shutil.copytree(HOME / MODELS[task.env], self.model(task))
+            shutil.copytree(PROJECT / MODELS[task.env], self.model(task))
             template = self.model(task) / "chat_template.jinja"
             template.write_text(template.read_text().replace(BREAK, NO_BREAK))
 
@@ -192,7 +192,7 @@ class Plan:
             return perform(run, command_of(run), method.label, dry)
         if not method.name.startswith("trl"):
             row = PaperRow(task.env, method.label, path.name)
-            flags = flags_of("embedded", task, method, factor, seed)
+            flags = method_flags("embedded", task, method, factor, seed)
             run = PlannedRun(row, seed, path, flags | {"model": relative(self.model(task))})
             return perform(run, command_of(run), method.label, dry)
         run = self.found(task, method, factor, seed)
@@ -210,7 +210,7 @@ class Plan:
         words = ["-m", "benchmarks.peers.trl_grpo", *flag_words(given)]
         judge = ["main.py", "--eval-only", *flag_words({
             "env_name": task.env, "model": relative(path / "model"), "engine": "transformers",
-            "eval_episodes": episodes_of(task, seed),
+            "eval_episodes": evaluation_episodes(task, seed),
             "run_dir": relative(path / "evaluation"),
         })]  # fmt: skip
         if not dry and path.exists():
@@ -225,7 +225,7 @@ def execute(words: list[str], trl: Path | None, dry: bool) -> int:
     print(f"python {shlex.join(words)}", flush=True)
     path = {"PYTHONPATH": str(trl)} if trl else {}
     command = [sys.executable, *words]
-    return 0 if dry else subprocess.run(command, cwd=HOME, env=os.environ | path).returncode
+    return 0 if dry else subprocess.run(command, cwd=PROJECT, env=os.environ | path).returncode
 
 
 def adopt(path: Path) -> None:

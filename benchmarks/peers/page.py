@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from paper.compared import AXES, about_after, curves, finished, points, task_table
+from paper.compared import AXES, about_after, curves, finished_runs, points, task_table
 from paper.comparisons import Comparison, Task
 from reports.evaluations import markdown_table
 from reports.run_files import Run
@@ -94,7 +94,7 @@ def write_page(path: Path, plan) -> None:
                 parts.append(f"![{file}]({file})")
     parts += [
         about_after(plan.tasks[0]),
-        f"## What is seen\n{SEEN.rstrip()}",
+        f"## Findings\n{SEEN.rstrip()}",
         EQUAL.strip(),
     ]
     parts += ["## The search of learning rates", search_table(plan)]
@@ -103,8 +103,8 @@ def write_page(path: Path, plan) -> None:
 
 def progress(found: dict) -> str:
     wanted = sum(task.seeds for task, _ in found)
-    done = sum(len(finished(runs)) for runs in found.values())
-    return f"**How far it is:** {done} of {wanted} runs are finished."
+    done = sum(len(finished_runs(runs)) for runs in found.values())
+    return f"**Progress:** {done} of {wanted} runs are finished."
 
 
 def about_versions(found: dict) -> str:
@@ -122,7 +122,7 @@ def soon_table(plan, task: Task, found: dict) -> str:
     rows = [["", f"turns until {ENOUGH:g}", f"processor minutes until {ENOUGH:g}",
              "seconds for 1,000 turns"]]  # fmt: skip
     for method in plan.methods:
-        runs = list(finished(found[task, method]).values())
+        runs = list(finished_runs(found[task, method]).values())
         turns = [first(run, "turns", ",.0f") for run in runs]
         minutes = [first(run, "minutes", ".1f") for run in runs]
         costs = [max(at) / max(points(run, "turns")) * 60_000

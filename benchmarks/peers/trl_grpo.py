@@ -30,7 +30,7 @@ from common.cli import Parser
 from envs import make_env
 from envs.pool.serial import EpisodeSeeds
 from envs.tools.tool_env import ToolEnv
-from paper.compared import WINDOW
+from paper.compared import CURVE_EPISODES
 
 NEEDS = ("trl", "datasets", "pyarrow", "pandas", "dill", "xxhash", "multiprocess", "dateutil")
 GROUP = 8  # episodes from one seed
@@ -101,7 +101,7 @@ class Record:
     """Writes the files of a run in the form of main.py's."""
 
     def __init__(self, args, rows: int):
-        self.turns, self.updates, self.last = 0, 0, deque(maxlen=WINDOW)
+        self.turns, self.updates, self.last = 0, 0, deque(maxlen=CURVE_EPISODES)
         args.run_dir.mkdir(parents=True)
         self.file = args.run_dir / "metrics.jsonl"
         names = ("trl", "transformers", "datasets", "torch")

@@ -14,7 +14,7 @@ from benchmarks.peers import compare, trl_grpo
 from benchmarks.peers.page import write_page
 from benchmarks.peers.turns import TurnRollouts, rows_of
 from envs.tools.calculator import Calculator
-from paper.runs import HOME
+from paper.runs import PROJECT
 
 TOOLS, GOTO = compare.TASKS
 DUAL, GRPO, TRL, STEPS = compare.METHODS
@@ -57,7 +57,7 @@ def test_a_turn_has_the_advantage_of_its_episode():
 
 
 def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played():
-    tokenizer = AutoTokenizer.from_pretrained(HOME / "models" / "tiny")
+    tokenizer = AutoTokenizer.from_pretrained(PROJECT / "models" / "tiny")
     flags = SimpleNamespace(
         env_name="babyai-goto", memory="window", memory_length=1, prompt_limit=1024
     )
@@ -183,5 +183,5 @@ def test_the_copied_model_ends_the_agents_messages_without_a_line_break(tmp_path
         said, tokenize=False
     )
     assert text == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\ny<|im_end|>"
-    ours = (HOME / "models" / "tiny" / "chat_template.jinja").read_text()
+    ours = (PROJECT / "models" / "tiny" / "chat_template.jinja").read_text()
     assert (plan.model(GOTO) / "chat_template.jinja").read_text() == ours

@@ -9,10 +9,10 @@ from made_runs import EVALUATION, write_run
 
 import arguments
 from paper import reproduce
-from paper.compare import Plan
+from paper.compare import ComparisonPlan
 from paper.compared import mean_curve, points, runs_of, task_table
-from paper.comparisons import COMPARISONS, SEARCH_SEEDS, TURNS
-from paper.intervals import interval, iqm, told
+from paper.comparisons import BATCH_TURNS, COMPARISONS, SEARCH_SEEDS
+from paper.intervals import interval, iqm, iqm_text
 from paper.quantities import final_evaluation
 from reports.run_files import read_runs
 
@@ -38,7 +38,7 @@ def made(run, success: float, evals=None, **settings) -> None:
     metrics = [
         {
             "update": u,
-            "turns": TURNS * u,
+            "turns": BATCH_TURNS * u,
             "time/processor": 60.0,
             "rollout/success": success * u / last,
         }
@@ -48,13 +48,19 @@ def made(run, success: float, evals=None, **settings) -> None:
     flags = dict(n_env=32, e_len=8) | flags
     write_run(run.path, metrics, [after], **flags)
     if flags.get("w_epoch"):
-        warm_up = {"update": 0, "warmup/turns": TURNS * flags["w_epoch"], "time/processor": 120.0}
+        warm_up = {
+            "update": 0,
+            "warmup/turns": BATCH_TURNS * flags["w_epoch"],
+            "time/processor": 120.0,
+        }
         (run.path / "warmup.jsonl").write_text(json.dumps(warm_up) + "\n")
 
 
-def search(folder: Path, best=2.0) -> Plan:
+def search(folder: Path, best=2.0) -> ComparisonPlan:
     """A plan whose search is done: 2 is the best factor of rloo, and the others are all equal."""
-    plan = Plan(COMPARISONS["estimators"], "embedded", folder / "embedded" / "estimators", {})
+    plan = ComparisonPlan(
+        COMPARISONS["estimators"], "embedded", folder / "embedded" / "estimators", {}
+    )
     for run in plan.search():
         rloo = run.row.name == f"babyai-pickup-rloo-lr{best:g}x"
         made(run, 0.9 if rloo else 0.5)
@@ -165,7 +171,7 @@ def test_the_page_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     assert "0.800 [0.800, 0.800]" in path.read_text()
     capsys.readouterr()
     assert reproduce.main([*words, "--only", "crafter"]) == 2
-    assert "nothing of estimators is called so; its runs: babyai-" in capsys.readouterr().err
+    assert "no run of estimators matches; its runs: babyai-" in capsys.readouterr().err
 
 
 # ---- numbers ------------------------------------------------------------------------------------
@@ -186,21 +192,21 @@ def test_bootstrap_intervals():
     # strata: no sample leaves a task out, so equal seeds in each leave no doubt
     mean, low, high = interval([[0.0, 0.0], [1.0, 1.0]])
     assert (mean, low, high) == (0.5, 0.5, 0.5)
-    assert told([[0.25]]) == "0.250" and told([[], []]) == "-"
+    assert iqm_text([[0.25]]) == "0.250" and iqm_text([[], []]) == "-"
     assert interval([[0.1, 0.7, 0.4]]) == interval([[0.1, 0.7, 0.4]])  # no chance in pages
 
 
 def test_curves_count_the_warm_up(tmp_path):
-    plan = Plan(COMPARISONS["ablations"], "embedded", tmp_path, {})
+    plan = ComparisonPlan(COMPARISONS["ablations"], "embedded", tmp_path, {})
     one = plan.runs([1])[1]  # the first evaluates the initial model
     made(one, 1.0)
     (run,) = read_runs([one.path], [])
     turns = points(run, "turns")
-    assert min(turns) == 40 * TURNS + TURNS and max(turns) == 80 * TURNS
+    assert min(turns) == 40 * BATCH_TURNS + BATCH_TURNS and max(turns) == 80 * BATCH_TURNS
     assert min(points(run, "minutes")) == 3.0
     line = mean_curve([turns])
-    assert line[-1] == (80 * TURNS, 1.0, 1.0, 1.0)
-    assert line[0][0] >= 41 * TURNS  # before the first update nothing is known
+    assert line[-1] == (80 * BATCH_TURNS, 1.0, 1.0, 1.0)
+    assert line[0][0] >= 41 * BATCH_TURNS  # before the first update nothing is known
     assert mean_curve([]) == []
 
 
@@ -230,7 +236,9 @@ def test_a_run_that_ends_with_its_turns_is_finished(tmp_path):
 
 def test_estimators_in_crafter_are_compared_by_return(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    plan = Plan(COMPARISONS["long-episodes"], "embedded", tmp_path / "embedded/long-episodes", {})
+    plan = ComparisonPlan(
+        COMPARISONS["long-episodes"], "embedded", tmp_path / "embedded/long-episodes", {}
+    )
     for run in plan.search():
         assert run.flags["eval_episodes"] == 64
         made(run, 0.5)

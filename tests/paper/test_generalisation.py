@@ -61,4 +61,4 @@ def test_the_page_by_hand(tmp_path):
     assert rows["babyai-putnext"].endswith("| 0.500 | - | - |")  # one seed
     assert "Episodes: 98. Commits: aaaaaaa-dirty." in page
     assert "The margin is 0.05." in page
-    assert page.endswith("Missing:\n\n- babyai-putnext, seed 2: not begun\n")
+    assert page.endswith("Missing:\n\n- babyai-putnext, seed 2: not started\n")

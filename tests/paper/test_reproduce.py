@@ -152,25 +152,25 @@ def test_tables_of_other_runs_are_not_written_over_those_of_the_project():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("table4", "invalid choice: 'table4'"),
         ("", "the following arguments are required: name"),
         ("table1 --scale big", "invalid choice: 'big'"),
         ("table3 --seeds one", "invalid int value: 'one'"),
-        ("table3 --only goto_wim", "--only goto_wim: nothing of table3 is called so; its runs: b"),
-        ("table3 -- --eval-episodes 8", "flags after -- make other runs"),
-        ("table3 --runs x -- 8", "'8' after -- is no flag of main.py"),
-        ("table3 --runs x -- --n-env 8 9", "'9' after -- is no flag of main.py"),
+        ("table3 --only goto_wim", "--only goto_wim: no run of table3 matches; its runs: b"),
+        ("table3 -- --eval-episodes 8", "flags after -- change the runs"),
+        ("table3 --runs x -- 8", "'8' after -- is not a flag of main.py"),
+        ("table3 --runs x -- --n-env 8 9", "'9' after -- is not a flag of main.py"),
         ("table3 --runs x -- --run-dir y", "--run-dir cannot be given after --"),
         ("table3 --runs file --out x", "File exists: 'file'"),
         ("table3 --scale paper", "--scale paper needs a CUDA device"),
         ("table3 --runs x --out file", "File exists: 'file'"),
-        ("table3 --runs foreign", "is not the directory of a run: move it"),
+        ("table3 --runs foreign", "is not a run directory: move it"),
         ("table3 --runs other", "was made with num_updates 3, not 40: move it"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_code_2(words, said, tmp_path, capsys, monkeypatch):
+def test_a_mistake_is_one_line_and_code_2(words, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runs, "execute", lambda words: pytest.fail("something was run"))
     (tmp_path / "file").write_text("")
@@ -182,7 +182,7 @@ def test_a_mistake_is_one_line_and_code_2(words, said, tmp_path, capsys, monkeyp
         code = exit.code
     error = capsys.readouterr().err
     assert code == 2 and error.startswith("paper.reproduce: error: ") and error.count("\n") == 1
-    assert said in error
+    assert message in error
 
 
 def test_what_is_done_is_skipped_and_what_is_begun_goes_on(tmp_path, capsys):
@@ -252,7 +252,7 @@ def test_a_table_of_two_seeds_of_which_one_is_not_finished(tmp_path):
     assert (cells["minutes"], cells["commit"]) == ("3.0", "aaaaaaa-dirty")
     assert rows_of(text)["babyai-open"]["after"] == "-"
     assert "- babyai-goto, seed 2: not finished, 2 of 3 updates" in text
-    assert "- babyai-open, seed 1: not begun" in text
+    assert "- babyai-open, seed 1: not started" in text
     assert "score" not in cells and "value loss" not in cells
 
 
@@ -321,8 +321,8 @@ def test_an_interrupted_table_goes_on_and_is_written(tmp_path):
     assert "babyai-goto, seed 1: not finished" in table.read_text()
 
     process = start()
-    said, _ = process.communicate()
-    assert process.returncode == 0 and f"main.py --resume {run}" in said
+    message, _ = process.communicate()
+    assert process.returncode == 0 and f"main.py --resume {run}" in message
     assert (run / "metrics.jsonl").read_text().count("\n") == 6
     cells = rows_of(table.read_text())["babyai-goto"]
     assert (cells["updates"], cells["episodes"], cells["seeds"]) == ("6", "2", "1")
@@ -330,6 +330,6 @@ def test_an_interrupted_table_goes_on_and_is_written(tmp_path):
     assert words in table.read_text() and "-- --n-env 2" in table.read_text()
 
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    said, _ = start().communicate()
-    assert "babyai-goto-seed1 is finished" in said
+    message, _ = start().communicate()
+    assert "babyai-goto-seed1 is finished" in message
     assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*")}

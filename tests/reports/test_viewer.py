@@ -338,9 +338,7 @@ def played(tmp_path) -> Path:
         does = dict(
             response=response, tokens=[response, ""], action=info["action"], valid=info["valid"]
         )
-        records.append(
-            turn(0, 0, step, 0, reward, seed=6, tokens=[response, ""], action_at=0, **does)
-        )
+        records.append(turn(0, 0, step, 0, reward, seed=6, action_at=0, **does))
     args = dict(env_name="babyai-goto", format_penalty=0.1, max_episode_steps=9)
     (tmp_path / "args.json").write_text(json.dumps(dict(args=args)))
     return write(tmp_path, records)
