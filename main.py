@@ -23,17 +23,16 @@ from envs.pool.serial import evaluation_seeds
 from memory import make_memories
 from memory.checks import make_render
 from ppo.advantages import make_estimator
-from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import make_engine
 from ppo.evaluation import EvaluationEpisodes
-from ppo.kl import make_kl
+from ppo.make import make_agent, make_kl, make_warm_up
 from ppo.model.make import make_models
-from ppo.warmup import make_warm_up
 from reports.evaluations import write_eval_table
 from reports.zero_shot import Transcript, write_check
 from run.command_line import run_command_line
 from run.context import Run
+from run.figures import update_figures
 from storage.make import make_storage
 
 
@@ -103,7 +102,8 @@ def main(args) -> int:
                 batch.compute_returns(estimator)
             with run.phase("update"):
                 agent.schedule_lr(update / args.num_updates)
-                figures = agent.update(batch, plan) | engine.stats() | {"kl/coef": kl.coef}
+                figures = agent.update(batch, plan) | update_figures(batch, plan)
+                figures |= engine.stats() | {"kl/coef": kl.coef}
             with run.phase("push"):
                 engine.push_weights(actor_critic)
             run.log(update + 1, batch, envs, agent, figures)

@@ -23,8 +23,8 @@ from common.cli import Parser
 from common.ranks import ALONE
 from memory.render import Prompt
 from ppo.advantages import make_estimator
-from ppo.agent import make_agent
 from ppo.engines.contract import Response
+from ppo.make import make_agent
 from ppo.model.actor_critic import Reference
 from ppo.model.make import build
 from run.fit.estimate import Setting, totals

@@ -29,9 +29,10 @@ from memory.render import Renderer
 from ppo.advantages import ESTIMATORS, make_estimator
 from ppo.advantages import Batch as EstimatorBatch
 from ppo.advantages.gae import dual_gae
-from ppo.agent import Agent, make_agent
+from ppo.agent import Agent
 from ppo.distributed import make_ranks
 from ppo.engines.lockstep import TransformersEngine
+from ppo.make import make_agent
 from ppo.model import decoder
 from ppo.model.actor_critic import Reference
 from ppo.model.make import make_models
@@ -40,6 +41,7 @@ from run.checks import GROUPED
 from storage.batch import Batch
 from storage.engine_scores import engine_scores
 from storage.make import LAYOUTS, make_storage
+from storage.merged import share_saved
 from storage.minibatch import MicroBatch
 
 
@@ -116,9 +118,8 @@ def bench_estimators() -> None:
     compute; the times of scoring and of the update are added up."""
     flags = "--group-size 8 --max-episode-steps 32".split()
     agent, rollouts = scored_batch([*flags, "--w-epoch", "0"])
-    alone = scored_batch([*flags, "--advantages", "rloo"])[0]
-    lm, without = agent.actor_critic.lm, copy(rollouts)
-    without.scoring, without.values = replace(rollouts.scoring, critic=False), None
+    alone, without = scored_batch([*flags, "--advantages", "rloo"])  # the same episodes
+    lm = agent.actor_critic.lm
     print(f"{len(rollouts.rows)} turns of {rollouts.n_env} whole episodes or more")
     for name in ESTIMATORS:
         no_critic = name in GROUPED
@@ -177,7 +178,7 @@ def bench_merged() -> None:
             rollouts.layout = LAYOUTS[merge](rollouts.samples, rollouts.n_env)
         work = partial(_score_and_update, agent)
         prompts = sum(len(sample.prompt) for sample in merged.samples) // len(merged.samples)
-        saved = _update(agent, merged)["ppo/merged"]
+        saved = share_saved(merged.samples, merged.layout, agent.plan(merged)[0])
         print(f"{memory} memory, E=32: {prompts} prompt tokens a turn, of which {saved:.0%} saved")
         name = f"score and update, {memory} memory, E=32: alone / merged"
         target = 4 if memory == "full" else None

@@ -29,10 +29,10 @@ from main import collect
 from memory import make_memories
 from memory.render import Renderer
 from ppo.advantages import make_estimator
-from ppo.agent import make_agent
 from ppo.distributed import make_ranks
 from ppo.engines.contract import Engine
 from ppo.engines.lockstep import TransformersEngine
+from ppo.make import make_agent
 from ppo.model.actor_critic import Scores
 from ppo.model.make import make_models
 from recipes import TINY

@@ -9,7 +9,6 @@ warm-up.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,27 +16,11 @@ from torch import Tensor
 from common.ranks import ALONE, Ranks
 from ppo.advantages import whiten
 from ppo.kl import k3
-from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
+from ppo.losses import first_token_weights, policy_loss, value_loss
 from ppo.optimizer import Stepper
 
+GROUPS = ("actor", "critic")  # of parameters, each with its learning rate
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-CRITIC_FIGURES = (
-    "value_loss", "grad_norm_critic", "explained_variance", "value_mean", "return_mean",
-)  # fmt: skip
-
-
-def make_agent(args, actor_critic, ranks: Ranks, kl=None) -> "Agent":
-    generator, stepper = torch.Generator().manual_seed(args.seed), Stepper
-    if args.zero_stage:
-        from ppo.distributed import ZeroStepper
-
-        stepper = partial(ZeroStepper, stage=args.zero_stage, offload=args.offload_optimizer)
-    objective = Objective()
-    if args.tis_cap is not None or args.kl_in == "loss":
-        from ppo.terms import make_objective
-
-        objective = Objective(*make_objective(args.tis_cap, kl))
-    return Agent(args, actor_critic, generator, ranks, stepper, objective)
 
 
 @dataclass(frozen=True)
@@ -67,17 +50,21 @@ class Agent:
     ):  # fmt: skip
         self.settings, self.actor_critic, self.objective = settings, actor_critic, objective
         self.generator, self.ranks = generator, ranks
-        actor, critic = actor_critic.actor_parameters(), actor_critic.critic_parameters()
-        groups = [{"params": actor, "lr": settings.lr}]
-        if critic:
-            groups.append({"params": critic, "lr": settings.critic_lr})
+        groups = self._parameter_groups()
         self.base_lrs = [group["lr"] for group in groups]
         # A second beta of .999 would average over more steps than many runs have.
         self.optimizer = torch.optim.AdamW(
-            groups, betas=(0.9, 0.99), weight_decay=0.0, fused=actor[0].is_cuda
+            groups, betas=(0.9, 0.99), weight_decay=0.0, fused=groups[0]["params"][0].is_cuda
         )
         self.stepper = make_stepper(actor_critic, self.optimizer, settings.max_grad_norm, ranks)
         self.skipped_steps, self.skipped_rows = 0, []
+
+    def _parameter_groups(self) -> list[dict]:
+        actor, critic = self.actor_critic.actor_parameters(), self.actor_critic.critic_parameters()
+        return [
+            {"params": actor, "lr": self.settings.lr},
+            {"params": critic, "lr": self.settings.critic_lr},
+        ]
 
     # ---- learning rates and state -------------------------------------------------------------
 
@@ -146,16 +133,15 @@ class Agent:
                 norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
                 for name, total in totals.items():
                     sums[name] = sums.get(name, 0.0) + total
-        return {f"ppo/{name}": total / tokens for name, total in sums.items()} | {
-            "ppo/ratio_first_minibatch": first_ratio,
-            "ppo/grad_norm": sum(math.hypot(*both) for both in norms) / len(norms),
-            "ppo/grad_norm_actor": sum(actor for actor, *_ in norms) / len(norms),
-            **_critic_figures(batch, [critic for _, *critics in norms for critic in critics]),
-            "ppo/advantage_std": batch.advantages[batch.response_mask].std().item(),
-            "ppo/skipped_steps": self.skipped_steps,
-            "ppo/lr": self.optimizer.param_groups[0]["lr"],
-            "ppo/merged": batch.layout.share_saved(plan[0]),
+        figures = {name: total / tokens for name, total in sums.items()} | {
+            "ratio_first_minibatch": first_ratio,
+            "grad_norm": sum(math.hypot(*both) for both in norms) / len(norms),
+            "skipped_steps": self.skipped_steps,
+            "lr": self.optimizer.param_groups[0]["lr"],
         }
+        for name, column in zip(GROUPS, zip(*norms, strict=True), strict=False):
+            figures[f"grad_norm_{name}"] = sum(column) / len(column)
+        return {f"ppo/{name}": figure for name, figure in figures.items()}
 
     def fit_critic(self, batch, rows: Sequence[int]) -> float:
         """Train the critic alone on the turns `rows`; returns the mean value loss.
@@ -212,11 +198,9 @@ class Agent:
         sums = dict(zip(FIGURES, self.ranks.sum(sums).tolist(), strict=True))
         return sums | {"tokens": n_tokens.item()}, ratio
 
-    def _value_loss(self, batch, micro_batch, values: Tensor | None) -> Tensor:
+    def _value_loss(self, batch, micro_batch, values: Tensor) -> Tensor:
         """Value loss of the response tokens of a micro-batch, times their weights, (R,)."""
         mask = batch.masks(micro_batch.rows)  # (turns, T)
-        if values is None:  # there is no critic
-            return torch.zeros(int(mask.sum()), device=mask.device)
         weights = first_token_weights(mask, self.settings.first_token_weight)[mask]
         old = batch.take(batch.values, micro_batch.rows)
         returns = batch.take(batch.returns, micro_batch.rows)
@@ -230,18 +214,3 @@ class Agent:
             self.skipped_steps, self.skipped_rows = self.skipped_steps + 1, rows
             print(f"loss {loss}, gradient norms {norms}: optimizer step skipped")
         return norms
-
-
-def _critic_figures(batch, norms: list[float]) -> dict[str, float | None]:
-    """Critic metrics; all None without a critic. norms: of its gradients"""
-    if not norms:
-        return {f"ppo/{name}": None for name in CRITIC_FIGURES}
-    turns = batch.response_mask.any(-1)  # (E, N)
-    # values and returns of the first token of each turn
-    values, returns = batch.values[..., 0][turns], batch.returns[..., 0][turns]
-    return {
-        "ppo/grad_norm_critic": sum(norms) / len(norms),
-        "ppo/explained_variance": explained_variance(values, returns),
-        "ppo/value_mean": values.mean().item(),
-        "ppo/return_mean": returns.mean().item(),
-    }

@@ -9,8 +9,9 @@ import math
 
 from common.ranks import ALONE, Ranks
 from storage.batch import Scoring
-from storage.collection import Collection, Schedule, Turn, never
+from storage.collection import Collection, Schedule, Turn
 from storage.episodes import Episodes
+from storage.schedules import never
 
 
 class UntilNoneIsLeft(Schedule):

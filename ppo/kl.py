@@ -7,8 +7,6 @@ there. In the loss its gradient would be zero in expectation, so k3 stands there
 
 from torch import Tensor
 
-from common.plugins import find
-
 HORIZON = 10_000  # turns over which the coefficient adapts by at most a fifth
 
 
@@ -29,14 +27,6 @@ def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
 
 KL_ESTIMATES = {"k1": k1, "k2": k2, "k3": k3}
-PLACES = {"reward": "ppo.kl:KLPenalty", "loss": "ppo.terms:KLInLoss"}  # --kl-in
-
-
-def make_kl(batch) -> "KLPenalty":
-    """Make the penalty that the flags of the batch describe."""
-    penalty = find("place of the KL", batch.kl_in, PLACES)
-    estimator = "k3" if batch.kl_in == "loss" else "k1"
-    return penalty(batch.kl_coef, estimator, batch.kl_target)
 
 
 class KLPenalty:

@@ -5,6 +5,7 @@ w_epoch batches are collected once. Every fourth environment is held out of the 
 how well the critic explains returns that it never saw.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,9 +14,9 @@ from torch import Tensor
 from ppo.losses import explained_variance
 
 
-def make_warm_up(args) -> "WarmUp":
-    share = max(1, args.group_size)
-    return WarmUp(args.w_iter, args.w_fraction, args.w_lr, args.gamma_step, held_out_together=share)
+def every_fourth(n_env: int, together: int = 1) -> Tensor:
+    """Return True where an environment is held out, (N,); together: neighbours share their fate."""
+    return torch.arange(n_env) // together % 4 == 3
 
 
 @dataclass
@@ -26,14 +27,14 @@ class WarmUp:
     random share w_fraction of the turns (paper: a tenth). The actor is frozen, so the KL to the
     reference is 0 and the rewards are the environment's alone.
 
-    held_out_together: neighbouring environments that play the same episodes
+    held_out: N -> which environments are kept from the training, (N,)
     """
 
     w_iter: int
     w_fraction: float
     w_lr: float
     gamma_step: float
-    held_out_together: int = 1
+    held_out: Callable = every_fourth
     rounds: int = 0  # that are done
 
     def progress(self) -> float:
@@ -43,7 +44,7 @@ class WarmUp:
     def __call__(self, agent, batch, estimator) -> dict[str, float]:
         """Return the warmup/* metrics."""
         agent.begin_warm_up(self.w_lr)
-        held_out = torch.arange(batch.n_env) // self.held_out_together % 4 == 3  # (N,)
+        held_out = self.held_out(batch.n_env)  # (N,)
         trained = [row for row in batch.rows if not held_out[row % batch.n_env]]
         count = max(1, round(self.w_fraction * len(trained)))
         loss = None

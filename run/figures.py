@@ -1,11 +1,13 @@
-"""The figures of a scored `Batch`: rollout/*, engine/* and kl/* of metrics.jsonl."""
+"""The figures of a `Batch`: rollout/*, engine/*, kl/* and some of ppo/* of metrics.jsonl."""
 
 from statistics import fmean
 
 import torch
 from torch import Tensor
 
+from ppo.losses import explained_variance
 from storage.batch import trained_scores
+from storage.merged import share_saved
 
 FEWEST = 20  # ended episodes that a mean over episodes needs
 
@@ -30,6 +32,30 @@ def batch_figures(batch) -> dict[str, float | None]:
         "rollout/prompt_tokens": fmean(len(response.prompt.ids) for response in responses),
         **_engine_gap(batch),
         **_kl_figures(batch),
+    }
+
+
+def update_figures(batch, plan: list[list[list[int]]]) -> dict[str, float | None]:
+    """Return the ppo/* figures that the batch alone decides, once its advantages are known.
+
+    plan: what `Agent.plan` returns
+    """
+    return _critic_figures(batch) | {
+        "ppo/advantage_std": batch.advantages[batch.response_mask].std().item(),
+        "ppo/merged": share_saved(batch.samples, batch.layout, plan[0]),
+    }
+
+
+def _critic_figures(batch) -> dict[str, float | None]:
+    """How the critic's values compare with the returns, at the first token of each turn."""
+    if batch.values is None:  # there is no critic
+        return dict.fromkeys(("ppo/explained_variance", "ppo/value_mean", "ppo/return_mean"))
+    turns = batch.response_mask.any(-1)  # (E, N)
+    values, returns = batch.values[..., 0][turns], batch.returns[..., 0][turns]
+    return {
+        "ppo/explained_variance": explained_variance(values, returns),
+        "ppo/value_mean": values.mean().item(),
+        "ppo/return_mean": returns.mean().item(),
     }
 
 

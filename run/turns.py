@@ -59,7 +59,7 @@ def _append(path: Path, update: int, batch, tokenizer, rows, logps: Tensor, kl: 
         unknown = [None] * len(response.ids)
         records.append({"env": n, "turn": t} | _turn(response, step, tokenizer) | {
             "logps": _rounded(logps[tokens]),
-            "values": _rounded(batch.values[tokens]) if batch.scoring.critic else unknown,
+            "values": unknown if batch.values is None else _rounded(batch.values[tokens]),
             "advantages": _rounded(batch.advantages[tokens]),
             # there may be no reference
             "kl": [x if isfinite(x) else None for x in _rounded(kl[tokens])],

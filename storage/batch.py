@@ -40,14 +40,12 @@ class Scoring:
     ranks: each computes its share of the rows and gets all results
     layout: makes the rows of the model, from the samples and N
     old_scores: where log pi_old and V come from, as `trained_scores`
-    critic: whether there is one; without it there are no values and no returns
     """
 
     token_budget: int = 10**6
     ranks: Ranks = ALONE
     layout: Callable = one_per_turn
     old_scores: Callable = trained_scores
-    critic: bool = True
 
 
 class Batch:
@@ -58,6 +56,8 @@ class Batch:
     final_prompts: (t, n) -> the prompt after a turn that a time limit or a fault cut off
     episodes: the record to which these turns are added
     """
+
+    COMPUTED = ("logps", "ref_logps", "values")  # by `score`, from the model and the reference
 
     def __init__(
         self, turns: list[list], next_prompts: list, final_prompts: dict, scoring: Scoring, episodes
@@ -86,8 +86,8 @@ class Batch:
         T = int(lengths.max())
         self.response_mask = torch.arange(T, device=self.device) < lengths  # (E, N, T)
         zeros = torch.zeros(E, N, T, device=self.device)
-        self.logps, self.ref_logps, self.rewards = zeros, zeros.clone(), zeros.clone()
-        self.values = zeros.clone() if self.scoring.critic else None
+        self.logps, self.ref_logps = zeros, zeros.clone()
+        self.values, self.rewards = zeros.clone(), zeros.clone()
         rewards = [[step.reward if step else 0.0 for step in row] for row in self.steps]
         rewards = torch.tensor(rewards, device=self.device).unsqueeze(-1)
         self.rewards.scatter_(-1, (lengths - 1).clamp(min=0), rewards)
@@ -126,20 +126,17 @@ class Batch:
         minibatches: rows of each, as the first epoch of the update takes them, so that both see
             the same micro-batches and the first ratios are exactly 1
         """
-        old_scores, critic = self.scoring.old_scores, self.scoring.critic
-        computed = [self.logps, self.ref_logps, *([self.values] if critic else [])]
+        computed = [getattr(self, name) for name in self.COMPUTED]
         for tensor in computed:
             tensor.zero_()
         for micro in chain.from_iterable(map(self.micro_batches, minibatches)):
-            scores = old_scores(self, actor_critic, micro)
-            self.put(self.logps, micro.rows, scores.logps)
-            if critic:
-                self.put(self.values, micro.rows, scores.values)
-            self.put(self.ref_logps, micro.rows, reference(micro))
+            scores = self.scoring.old_scores(self, actor_critic, micro)
+            found = (scores.logps, reference(micro), scores.values)
+            for tensor, flat in zip(computed, found, strict=False):
+                self.put(tensor, micro.rows, flat)
         for tensor in computed:
             self.scoring.ranks.sum(tensor)  # one rank has computed each row, others hold zeros
-        if critic:
-            self._score_ends(actor_critic)
+        self._score_ends(actor_critic)
 
     @torch.no_grad()
     def score_values(self, actor_critic) -> None:
@@ -180,21 +177,23 @@ class Batch:
 
     def compute_returns(self, estimator: Callable) -> None:
         """Fill `advantages` and `returns`, (E, N, T), by what `make_estimator` returns."""
-        if self.scoring.critic:
-            self._find_next_values()
         self.advantages, self.returns = estimator(
             rewards=self.rewards,
             values=self.values,
             response_mask=self.response_mask,
-            next_values=self.next_values.to(self.device) if self.scoring.critic else None,
+            next_values=self.next_values(),
             episode_ends=self.episode_ends.to(self.device),
             steps=self.steps,
         )
 
-    def _find_next_values(self) -> None:
-        # V of the state after each turn: the next turn's first value, or the bootstrap value where
-        # the batch ends. An ended episode is worth 0, or V of its final observation if cut off.
-        self.next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])
-        self.next_values[self.episode_ends] = 0.0
+    def next_values(self) -> Tensor:
+        """Return V of the state after each turn, (E, N).
+
+        It is the next turn's first value, or the bootstrap value where the batch ends. An ended
+        episode is worth 0, or V of its final observation if it was cut off.
+        """
+        next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])
+        next_values[self.episode_ends] = 0.0
         for (t, n), value in self.final_values.items():
-            self.next_values[t, n] = value
+            next_values[t, n] = value
+        return next_values.to(self.device)

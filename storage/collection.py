@@ -61,15 +61,6 @@ def at_faults(step) -> bool:
     return bool(step.fault) and step.truncated and not step.terminated
 
 
-def at_time_limits(step) -> bool:
-    """Bootstrap from V wherever an episode was cut off before it had an outcome."""
-    return step.truncated and not step.terminated
-
-
-def never(step) -> bool:
-    return False
-
-
 class Collection:
     """Collects this rank's share of N environments, numbered from 0.
 
@@ -77,15 +68,17 @@ class Collection:
     scoring: how the batch is scored later; it also knows the ranks
     needs_bootstrap: whether V stands for what a Step cut off, as `at_faults`
     episodes: record of the episodes under way and the finished ones; outlives the batch
+    make_batch: `Batch`, or a class with the same methods
     """
 
     def __init__(
         self, n_env: int, schedule: Schedule, scoring: Scoring, *,
         needs_bootstrap: Callable = at_faults, episodes: Episodes | None = None,
+        make_batch: Callable = Batch,
     ):  # fmt: skip
         self.n_env, self.schedule, self.scoring = n_env, schedule, scoring
         self.ranks, self.share = scoring.ranks, scoring.ranks.share(n_env)
-        self.needs_bootstrap = needs_bootstrap
+        self.needs_bootstrap, self.make_batch = needs_bootstrap, make_batch
         self.episodes = episodes or Episodes(n_env)
         self._begin()
 
@@ -156,7 +149,7 @@ class Collection:
         final = [((t, first + n), prompt) for (t, n), prompt in self.final_prompts.items()]
         final_prompts = dict(self.ranks.gather(final))
         turns, next_prompts = self.ranks.gather(self.turns), self.ranks.gather(self.next_prompts)
-        batch = Batch(turns, next_prompts, final_prompts, self.scoring, self.episodes)
+        batch = self.make_batch(turns, next_prompts, final_prompts, self.scoring, self.episodes)
         # Episodes are recorded in the order of turns: no figure depends on who answered first.
         for row in batch.rows:
             t, n = divmod(row, self.n_env)

@@ -22,6 +22,5 @@ def engine_scores(batch, actor_critic, micro_batch: MicroBatch) -> OldScores:
     `storage.batch.trained_scores`."""
     responses = [batch.played[row][0] for row in micro_batch.rows.tolist()]
     logps = torch.tensor([logp for response in responses for logp in response.logps])
-    critic = batch.scoring.critic
-    values = actor_critic.values(micro_batch) if critic else None
+    values = None if batch.values is None else actor_critic.values(micro_batch)
     return OldScores(logps.to(batch.device), values)

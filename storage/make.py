@@ -3,12 +3,13 @@
 from functools import partial
 
 from common.ranks import Ranks
-from storage.batch import Scoring, trained_scores
-from storage.collection import Collection, FixedTurns, at_faults, at_time_limits, never
+from storage.batch import Batch, Scoring, trained_scores
+from storage.collection import Collection, FixedTurns, at_faults
+from storage.criticless import CriticlessBatch
 from storage.engine_scores import engine_scores
 from storage.merged import merged
 from storage.minibatch import one_per_turn
-from storage.schedules import WholeEpisodes
+from storage.schedules import WholeEpisodes, at_time_limits, never
 
 LAYOUTS = {  # --merge-turns
     "auto": merged,
@@ -23,12 +24,12 @@ def make_storage(args, ranks: Ranks) -> Collection:
         ranks=ranks,
         layout=LAYOUTS[args.merge_turns],
         old_scores=trained_scores if args.tis_cap is None else engine_scores,
-        critic=not args.no_critic,
     )
     schedule = FixedTurns(args.e_len)
     if args.group_size:
         schedule = WholeEpisodes(args.e_len, args.group_size)
     bootstraps = at_time_limits if args.use_proper_time_limits else at_faults
+    options = dict(needs_bootstrap=bootstraps, make_batch=Batch)
     if args.no_critic:  # there is no V to ask
-        bootstraps = never
-    return Collection(args.n_env, schedule, scoring, needs_bootstrap=bootstraps)
+        options = dict(needs_bootstrap=never, make_batch=CriticlessBatch)
+    return Collection(args.n_env, schedule, scoring, **options)

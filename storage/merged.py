@@ -60,20 +60,21 @@ class Merged:
         start = int(torch.randint(len(mixed), (), generator=generator))
         return mixed[start:] + mixed[:start]
 
-    def share_saved(self, minibatches: Sequence) -> float:
-        """Return the share of the prompt tokens that merging saves in these minibatches."""
-        turns = [self.samples[turn] for minibatch in minibatches for turn in minibatch]
-        sampled = sum(len(turn.response) for turn in turns)
-        rows = [row for minibatch in minibatches for row in self.together(minibatch)]
-        computed = sum(self.samples[row[-1]].length for row in rows)
-        return 1 - (computed - sampled) / sum(len(turn.prompt) for turn in turns)
+
+def share_saved(samples: list[Sample], layout, minibatches: Sequence) -> float:
+    """Return the share of the prompt tokens that a layout saves in these minibatches of turns."""
+    turns = [samples[turn] for minibatch in minibatches for turn in minibatch]
+    sampled = sum(len(turn.response) for turn in turns)
+    rows = [row for minibatch in minibatches for row in layout.together(minibatch)]
+    computed = sum(samples[row[-1]].length for row in rows)
+    return 1 - (computed - sampled) / sum(len(turn.prompt) for turn in turns)
 
 
 def merged(samples: list[Sample], n_env: int, worth: float = WORTH):
     """Merge the turns t * n_env + n of a batch if that saves a share `worth` of prompt tokens."""
     rows = Merged(samples, number_chains(samples, n_env))
     turns = [turn for turn, sample in enumerate(samples) if sample.response]
-    return rows if rows.share_saved([turns]) >= worth else OnePerTurn()
+    return rows if share_saved(samples, rows, [turns]) >= worth else OnePerTurn()
 
 
 def number_chains(samples: list[Sample], n_env: int) -> list[int]:

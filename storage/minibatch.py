@@ -51,10 +51,6 @@ class OnePerTurn:
         turns = sorted(turns)
         return [turns[i] for i in torch.randperm(len(turns), generator=generator).tolist()]
 
-    def share_saved(self, minibatches: Sequence) -> float:
-        """Return the share of the prompt tokens that need no computation of their own."""
-        return 0.0
-
 
 def one_per_turn(samples: list[Sample], n_env: int) -> OnePerTurn:
     return OnePerTurn()

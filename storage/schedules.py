@@ -1,4 +1,4 @@
-"""Batches of whole episodes, in groups that begin their episodes together.
+"""Batches of whole episodes, in groups that begin together, and other rules of bootstrapping.
 
 Estimators that compare episodes (RLOO, GRPO, GiGPO) need all turns of an episode in one batch, and
 several episodes that began from the same seed.
@@ -43,3 +43,12 @@ class WholeEpisodes(Schedule):
     def _group(self, n: int) -> range:
         first = n // self.group_size * self.group_size
         return range(first, first + self.group_size)
+
+
+def at_time_limits(step) -> bool:
+    """Bootstrap from V wherever an episode was cut off before it had an outcome."""
+    return step.truncated and not step.terminated
+
+
+def never(step) -> bool:
+    return False

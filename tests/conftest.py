@@ -20,6 +20,7 @@ from memory.render import Prompt  # noqa: E402
 from ppo.engines.contract import Response  # noqa: E402
 from storage.batch import Batch, Scoring  # noqa: E402
 from storage.collection import Collection, FixedTurns, at_faults  # noqa: E402
+from storage.criticless import CriticlessBatch  # noqa: E402
 from storage.merged import merged  # noqa: E402
 from storage.minibatch import MicroBatch  # noqa: E402
 from storage.schedules import WholeEpisodes  # noqa: E402
@@ -89,12 +90,15 @@ def make_response(prompt, ids, logps=None, pieces=None, truncated=False, tempera
 
 def make_collection(
     e_len, n_env, token_budget=10**6, group_size=0, needs_bootstrap=at_faults, episodes=None,
-    **scoring,
+    critic=True, **scoring,
 ) -> Collection:  # fmt: skip
     """group_size: of whole episodes; 0: fixed turns; scoring: other fields of `Scoring`"""
     schedule = WholeEpisodes(e_len, group_size) if group_size else FixedTurns(e_len)
     scoring = Scoring(token_budget, **scoring)
-    return Collection(n_env, schedule, scoring, needs_bootstrap=needs_bootstrap, episodes=episodes)
+    return Collection(
+        n_env, schedule, scoring, needs_bootstrap=needs_bootstrap, episodes=episodes,
+        make_batch=Batch if critic else CriticlessBatch,
+    )  # fmt: skip
 
 
 def make_settings(**changes) -> SimpleNamespace:

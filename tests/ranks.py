@@ -25,7 +25,7 @@ from ppo.model.actor_critic import Reference  # noqa: E402
 from ppo.model.lora import AdaptersOff  # noqa: E402
 from ppo.model.make import build  # noqa: E402
 from ppo.warmup import WarmUp  # noqa: E402
-from run.figures import batch_figures  # noqa: E402
+from run.figures import batch_figures, update_figures  # noqa: E402
 
 WARM_UP = dict(w_iter=2, w_fraction=0.5, w_lr=1e-3, gamma_step=0.9)
 DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9)
@@ -60,7 +60,8 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
         rollouts.score(actor_critic, reference, plan[0])
         rollouts.penalise_kl(kl)
         rollouts.compute_returns(estimator)
-        metrics.append(batch_figures(rollouts) | agent.update(rollouts, plan))
+        made = agent.update(rollouts, plan) | update_figures(rollouts, plan)
+        metrics.append(batch_figures(rollouts) | made)
     return parameters(actor_critic), metrics
 
 

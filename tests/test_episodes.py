@@ -30,6 +30,7 @@ from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
 from memory.window import WindowMemory
 from ppo.agent import Agent, Objective
+from ppo.criticless import CriticlessAgent
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty, k3
 from ppo.model.actor_critic import Reference
@@ -37,10 +38,10 @@ from ppo.model.make import build
 from ppo.terms import KLInLoss, make_objective
 from recipes import TINY
 from reports import viewer
-from run.figures import batch_figures
+from run.figures import batch_figures, update_figures
 from run.saved import checkpoints
 from storage.batch import Batch
-from storage.collection import never
+from storage.schedules import never
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -213,12 +214,18 @@ def ragged_and_flat(actor_critic) -> tuple[Batch, Batch]:
     return ragged, flat
 
 
-def make_agent(actor_critic, objective=None, **options):
+def figures_of_an_update(agent, rollouts):
+    plan = agent.plan(rollouts)
+    made = agent.update(rollouts, plan)
+    return batch_figures(rollouts) | made | update_figures(rollouts, plan)
+
+
+def make_agent(actor_critic, objective=None, make=Agent, **options):
     settings = make_settings(
         lr=1e-2, critic_lr=1e-2, value_clip=0.5, entropy_coef=0.01, minibatch=5, **options
     )
     generator = torch.Generator().manual_seed(0)
-    return Agent(settings, actor_critic, generator, objective=objective or Objective())
+    return make(settings, actor_critic, generator, objective=objective or Objective())
 
 
 def test_an_update_and_its_figures_know_no_missing_turns():
@@ -233,9 +240,7 @@ def test_an_update_and_its_figures_know_no_missing_turns():
         named = actor_critic.named_parameters()
         gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
         actor_critic.zero_grad()
-        results.append(
-            (batch_figures(rollouts) | agent.update(rollouts, agent.plan(rollouts)), gradients)
-        )
+        results.append((figures_of_an_update(agent, rollouts), gradients))
     (ragged, gradients), (flat, expected) = results
     assert_close(gradients, expected, atol=1e-6, rtol=0)
     for name, value in flat.items():
@@ -253,7 +258,7 @@ def test_without_a_critic_there_is_nothing_of_one():
     assert sum(p.numel() for p in actor_critic.parameters()) == sum(
         p.numel() for p in lm.parameters()
     )
-    agent = make_agent(actor_critic, whiten="off")
+    agent = make_agent(actor_critic, make=CriticlessAgent, whiten="off")
     assert len(agent.optimizer.param_groups) == 1
     rollouts = make_collection(1, 2, group_size=2, critic=False)
     for n in range(2):
@@ -267,7 +272,7 @@ def test_without_a_critic_there_is_nothing_of_one():
     rollouts.compute_returns(lambda **turns: (seen.update(turns), (turns["rewards"], None))[1])
     assert seen["values"] is None and seen["next_values"] is None
     before = torch.cat([p.detach().flatten().clone() for p in actor_critic.parameters()])
-    figures = agent.update(rollouts, agent.plan(rollouts))
+    figures = figures_of_an_update(agent, rollouts)
     of_critics = "value_loss grad_norm_critic explained_variance value_mean return_mean".split()
     assert [figures[f"ppo/{name}"] for name in of_critics] == [None] * 5
     assert figures["ppo/grad_norm"] == figures["ppo/grad_norm_actor"] > 0

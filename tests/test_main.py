@@ -29,8 +29,9 @@ from ppo.engines.contract import Response
 from ppo.evaluation import EvaluationEpisodes
 from recipes import TINY
 from run.saved import checkpoints
-from storage.collection import at_faults, at_time_limits
+from storage.collection import at_faults
 from storage.episodes import Episodes
+from storage.schedules import at_time_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 # 4 environments of 2 turns per update; an episode of the toy has 4 turns

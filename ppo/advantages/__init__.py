@@ -7,12 +7,11 @@ and with --no-critic the advantages alone, each (E, N, T).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from common.plugins import UserError, check_call, defined_at, find
+from common.plugins import check_call, defined_at, find
 from ppo.advantages.gae import dual_discount_gae as dual_discount_gae  # other tools import it here
 
 ESTIMATORS = {  # --advantages
@@ -66,21 +65,6 @@ class Batch:
         """(E, N), the sum of the rewards of a turn's tokens."""
         return torch.where(self.response_mask, self.rewards, 0.0).sum(-1)
 
-    @cached_property
-    def groups(self) -> Tensor:
-        """(E, N), whole numbers: episodes with the same number began from one seed. An episode that
-        a fault of its environment cut short has a number of its own."""
-        from ppo.advantages.compared import groups_of  # only estimators that compare need it
-
-        return groups_of(self.steps).to(self.rewards.device)
-
-    @cached_property
-    def anchors(self) -> Tensor:
-        """(E, N), whole numbers: turns with the same number were shown the same observation."""
-        from ppo.advantages.compared import anchors_of
-
-        return anchors_of(self.steps).to(self.rewards.device)
-
     def spread(self, numbers: Tensor) -> Tensor:
         """Give every response token the number of its turn: (E, N) -> (E, N, T), 0 elsewhere."""
         numbers = numbers.to(self.rewards.dtype).unsqueeze(-1)
@@ -90,6 +74,8 @@ class Batch:
 def make_estimator(args) -> Callable:
     """Return `estimate(rewards=..., ...)`, which calls the estimator of --advantages on a `Batch`.
     UserError: there is no such estimator"""
+    from ppo.advantages.checked import checked  # a user's estimator may return anything
+
     estimator = find("estimator", args.advantages, ESTIMATORS)
     check_call(estimator, "batch")
     name = f"{defined_at(estimator)}estimator {args.advantages!r}"
@@ -105,24 +91,6 @@ def make_estimator(args) -> Callable:
         return checked(estimator, batch, name)
 
     return estimate
-
-
-def checked(estimator: Callable, batch: Batch, name: str) -> tuple[Tensor, Tensor | None]:
-    """Return the advantages and the returns, which are None without a critic. UserError: the
-    estimator does not return finite tensors of (E, N, T), two of them or, without a critic, one."""
-    result, critic = estimator(batch), batch.values is not None
-    given = tuple(result) if isinstance(result, tuple | list) else (result,)
-    *got, wanted = [
-        f"{x.type()} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        for x in (*given, batch.rewards)
-    ]
-    if got != [wanted] * (1 + critic):
-        words = f"advantages, returns: 2 x {wanted}" if critic else f"advantages: {wanted}"
-        raise UserError(f"{name} returned {', '.join(got)}, not {words}")
-    known = all(x.isfinite().all() for x in (batch.values, batch.rewards) if x is not None)
-    if known and not all(x[batch.response_mask].isfinite().all() for x in given):
-        raise UserError(f"{name} returned numbers that are not finite (nan or inf)")
-    return given if critic else (*given, None)
 
 
 def whiten(advantages: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:

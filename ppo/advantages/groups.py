@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ppo.advantages import Batch
+from ppo.advantages.compared import anchors_of, groups_of
 
 EPS = 1e-4  # far above the rounding error of equal returns, whose advantages are 0
 OMEGA = 1.0  # weight of GiGPO's comparison of turns
@@ -47,7 +48,8 @@ def gigpo(batch: Batch) -> Tensor:
     """
     episodes = Episodes(batch)
     returns, turns = discounted_returns(batch), batch.turn_mask
-    pairs = torch.stack([batch.groups[turns], batch.anchors[turns]])  # (2, turns)
+    anchors = anchors_of(batch.steps).to(turns.device)
+    pairs = torch.stack([episodes.seeds[turns], anchors[turns]])  # (2, turns)
     _, same = pairs.unique(dim=1, return_inverse=True)
     compared = torch.zeros_like(returns)
     compared[turns] = returns[turns] - group_sums(returns[turns], same) / group_sums(
@@ -61,8 +63,11 @@ class Episodes:
     """The K episodes of a batch, in fp64, so that rounding makes equal returns differ by much less
     than EPS.
 
-    at: (E, N), the episode of each turn; returns: (K,); group: (K,), from 0; count: (K,), episodes
-    of the group
+    at: (E, N), the episode of each turn
+    seeds: (E, N), what `groups_of` returns
+    returns: (K,)
+    group: (K,), from 0
+    count: (K,), episodes of the group
     """
 
     def __init__(self, batch: Batch):
@@ -75,7 +80,8 @@ class Episodes:
         at, K = self.at[self.turns], int(begins.sum())
         rewards = batch.turn_rewards[self.turns].double()
         self.returns = rewards.new_zeros(K).index_add_(0, at, rewards)
-        groups = batch.groups.new_zeros(K).index_put_((at,), batch.groups[self.turns])
+        self.seeds = groups_of(batch.steps).to(at.device)
+        groups = self.seeds.new_zeros(K).index_put_((at,), self.seeds[self.turns])
         _, self.group = groups.unique(return_inverse=True)
         self.count = self.sums(torch.ones_like(self.returns))
 

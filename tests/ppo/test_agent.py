@@ -23,6 +23,7 @@ from ppo.kl import KLPenalty
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.make import build
 from ppo.optimizer import norm_of_gradients
+from run.figures import update_figures
 from storage.batch import Batch
 from storage.minibatch import OnePerTurn
 
@@ -35,7 +36,8 @@ def make_agent(actor_critic, seed=0, **settings) -> Agent:
 
 
 def update(agent, rollouts) -> dict[str, float]:
-    return agent.update(rollouts, agent.plan(rollouts))
+    plan = agent.plan(rollouts)
+    return agent.update(rollouts, plan) | update_figures(rollouts, plan)
 
 
 def make_actor_critic(lm=None, k=1, **options) -> ActorCritic:

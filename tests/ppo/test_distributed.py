@@ -66,7 +66,7 @@ IN_MAINS_ORDER = """
 import deepspeed, torch
 from arguments import get_args
 from recipes import TINY
-from ppo.agent import make_agent
+from ppo.make import make_agent
 from ppo.distributed import make_ranks
 from ppo.model.make import make_models
 from storage.minibatch import MicroBatch

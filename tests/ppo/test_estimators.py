@@ -199,7 +199,7 @@ def test_properties_of_groups(envs, shift, scale):
     for estimator in (rloo, grpo):
         of_turns = estimator(batch).sum(-1) / batch.response_mask.sum(-1)
         for seed in (0, 1):  # the episodes of a group add up to 0
-            assert of_turns[once & (batch.groups == seed)].sum().abs() < 1e-6
+            assert of_turns[once & (groups_of(batch.steps) == seed)].sum().abs() < 1e-6
     # the same reward for all episodes of a group changes nothing, and a scale only the scale
     last = torch.where(once.unsqueeze(-1), batch.response_mask, False)
     last &= last.cumsum(-1) == 1

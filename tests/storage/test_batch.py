@@ -15,7 +15,8 @@ from ppo.advantages import make_estimator
 from ppo.kl import KLPenalty
 from ppo.model.actor_critic import Reference
 from ppo.model.make import build
-from storage.collection import at_faults, at_time_limits
+from storage.collection import at_faults
+from storage.schedules import at_time_limits
 
 DISCOUNTS = dict(gamma_step=0.9, lam_step=0.5, gamma_token=1.0, lam_token=1.0)
 ESTIMATOR = make_estimator(SimpleNamespace(advantages="dual-gae", **DISCOUNTS))
@@ -89,14 +90,14 @@ def test_next_values_where_a_time_limit_is_a_failure():
     batch.compute_returns(ESTIMATOR)
     # turn 0: environment 0 goes on to prompt [1, 3] -> .3, environment 1 met its limit -> 0
     # turn 1: environment 0 terminated -> 0, environment 1 is cut at prompt [1, 2, 8] -> .8
-    assert_close(batch.next_values, torch.tensor([[0.3, 0.0], [0.0, 0.8]]))
+    assert_close(batch.next_values(), torch.tensor([[0.3, 0.0], [0.0, 0.8]]))
     assert batch.episode_ends.tolist() == [[False, True], [True, False]]
 
 
 def test_a_failed_environment_is_no_failure_of_the_policy():
     batch = scored(two_by_two(fault="it raised"))  # V of [1, 1, 6], as with proper limits
     batch.compute_returns(ESTIMATOR)
-    assert_close(batch.next_values, torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
+    assert_close(batch.next_values(), torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
 
 
 def test_next_values_with_proper_time_limits():
@@ -104,7 +105,7 @@ def test_next_values_with_proper_time_limits():
     batch.compute_returns(ESTIMATOR)
     # the final observation of environment 1 has the prompt [1, 1, 6] -> .6; the next episode's
     # first, [2, 2], would be .2
-    assert_close(batch.next_values, torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
+    assert_close(batch.next_values(), torch.tensor([[0.3, 0.6], [0.0, 0.8]]))
     assert batch.episode_ends.tolist() == [[False, True], [True, False]]
 
 
@@ -123,7 +124,7 @@ def test_a_time_limit_in_the_last_turn_of_the_batch(terminated, proper, expected
     rollouts.finish(0, make_prompt([4]))
     batch = scored(rollouts)
     batch.compute_returns(ESTIMATOR)
-    assert_close(batch.next_values, torch.tensor([[expected]]))
+    assert_close(batch.next_values(), torch.tensor([[expected]]))
     assert batch.episode_ends.all()
 
 

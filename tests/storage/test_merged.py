@@ -18,7 +18,7 @@ from ppo.model.lora import AdaptersOff
 from ppo.model.make import build
 from ppo.terms import KLInLoss
 from storage.make import LAYOUTS
-from storage.merged import Merged, merged, number_chains
+from storage.merged import Merged, merged, number_chains, share_saved
 from storage.minibatch import Sample, micro_batches, one_per_turn
 
 # Two environments, three turns. The first one's turns extend each other; in its last prompt another
@@ -57,11 +57,11 @@ def test_a_chain_with_a_gap():
 
 def test_the_share_of_the_prompt_tokens_that_is_saved():
     # 20 prompt tokens; rows of 8, 4 and 4 tokens, of which 7 are responses: 9 are computed
-    assert ROWS.share_saved([range(6)]) == pytest.approx(11 / 20)
+    assert share_saved(SAMPLES, ROWS, [range(6)]) == pytest.approx(11 / 20)
     # cut into [0, 2] and [4, ...]: the rows are 6, 8, 4 and 4 tokens long
     cut = [[0, 2], [4, 1, 3, 5]]
-    assert ROWS.share_saved(cut) == pytest.approx(1 - 15 / 20)
-    assert Merged(SAMPLES, range(6)).share_saved(cut) == 0
+    assert share_saved(SAMPLES, ROWS, cut) == pytest.approx(1 - 15 / 20)
+    assert share_saved(SAMPLES, Merged(SAMPLES, range(6)), cut) == 0
 
 
 @settings(deadline=None, max_examples=25)
@@ -85,7 +85,7 @@ def test_what_the_flag_says(extends, merge, merges):
     rollouts = fill_batch(extends=extends, layout=LAYOUTS[merge])
     together = rollouts.layout.together(rollouts.rows)
     assert (len(together) < len(rollouts.rows)) == merges
-    assert (rollouts.layout.share_saved([rollouts.rows]) > 0) == merges
+    assert (share_saved(rollouts.samples, rollouts.layout, [rollouts.rows]) > 0) == merges
 
 
 # ---- exactness ------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_merged_turns_are_scored_and_trained_as_if_alone(token_budget, options):
     rollouts, together = trained(merged, token_budget, **options)
     layout = rollouts.layout
     assert 4 < len(layout.together(rollouts.rows)) < 12
-    assert layout.share_saved([rollouts.rows]) > 0.3
+    assert share_saved(rollouts.samples, layout, [rollouts.rows]) > 0.3
     _, alone = trained(one_per_turn, token_budget, **options)
     assert together.keys() == alone.keys() and len(together) > 10
     for name, tensor in alone.items():

@@ -1,0 +1,41 @@
+"""Which parts of the update a command line asks for: the agent, its objective, KL and warm-up."""
+
+from functools import partial
+
+import torch
+
+from common.plugins import find
+from common.ranks import Ranks
+from ppo.agent import Agent, Objective
+from ppo.criticless import CriticlessAgent
+from ppo.kl import KLPenalty
+from ppo.optimizer import Stepper
+from ppo.terms import make_objective
+from ppo.warmup import WarmUp, every_fourth
+
+PLACES = {"reward": "ppo.kl:KLPenalty", "loss": "ppo.terms:KLInLoss"}  # --kl-in
+
+
+def make_agent(args, actor_critic, ranks: Ranks, kl: KLPenalty | None = None) -> Agent:
+    """kl: what `make_kl` returns; it may be a term of the loss"""
+    generator, stepper = torch.Generator().manual_seed(args.seed), Stepper
+    if args.zero_stage:
+        from ppo.distributed import ZeroStepper
+
+        stepper = partial(ZeroStepper, stage=args.zero_stage, offload=args.offload_optimizer)
+    agent = CriticlessAgent if args.no_critic else Agent
+    objective = Objective(*make_objective(args.tis_cap, kl))
+    return agent(args, actor_critic, generator, ranks, stepper, objective)
+
+
+def make_kl(batch) -> KLPenalty:
+    """Make the penalty that the flags of the batch describe."""
+    penalty = find("place of the KL", batch.kl_in, PLACES)
+    estimator = "k3" if batch.kl_in == "loss" else "k1"
+    return penalty(batch.kl_coef, estimator, batch.kl_target)
+
+
+def make_warm_up(args) -> WarmUp:
+    # Neighbours play the same episodes, so a group is held out as a whole.
+    held_out = partial(every_fourth, together=max(1, args.group_size))
+    return WarmUp(args.w_iter, args.w_fraction, args.w_lr, args.gamma_step, held_out)
