@@ -36,7 +36,9 @@ INSIDE_PPO = {
     "warmup": {"losses"},
     "evaluation": set(),
     "distributed": {"optimizer"},
-    "agent": {"advantages", "distributed", "kl", "losses", "optimizer", "terms"},
+    "agent": {"advantages", "kl", "losses", "optimizer"},
+    "criticless": {"agent"},
+    "make": {"agent", "criticless", "distributed", "kl", "optimizer", "terms", "warmup"},
     "model": {"distributed"},
     "engines": {"model"},
 }
