@@ -172,8 +172,11 @@ def make_model(args) -> None:
             tokenizer(r, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]
             for _, r in turns
         ]
-        print(f"vocabulary {len(tokenizer)}, prompt {np.mean([len(p) for p in prompts]):.0f} "
-              f"tokens, response {np.mean([len(r) for r in responses]):.0f}")  # fmt: skip
+        lengths = [np.mean([len(ids) for ids in lists]) for lists in (prompts, responses)]
+        print(
+            f"vocabulary {len(tokenizer)}, prompt {lengths[0]:.0f} tokens, "
+            f"response {lengths[1]:.0f}"
+        )
         clone(lm, prompts, responses, steps, args.batch, lr, args.seed)
     lm.to(torch.bfloat16).save_pretrained(args.out)
     print(f"{sum(p.numel() for p in lm.parameters()) / 1e6:.3f} M parameters in {args.out}")

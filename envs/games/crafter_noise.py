@@ -14,10 +14,27 @@ from opensimplex.constants import GRADIENTS3, NORM_CONSTANT3, SQUISH_CONSTANT3, 
 # coordinate of -1. Points in the octahedron in the middle use all of MIDDLE. Points in the
 # tetrahedra at (0,0,0) and (1,1,1) use four, and two more that depend on the nearest corners (as
 # bits: 1 is (1,0,0), 6 is (0,1,1)).
-MIDDLE = "100 010 001 110 101 011 000 111 -11 1-1 11- 200 020 002"
-LOWER, UPPER = "000 100 010 001 ", "110 101 011 111 "
-LOWER_MORE = {1: "1-0 10-", 2: "-10 01-", 4: "-01 0-1", 3: "110 11-", 5: "101 1-1", 6: "011 -11"}
-UPPER_MORE = {6: "021 012", 5: "201 102", 3: "210 120", 1: "100 200", 2: "010 020", 4: "001 002"}
+MIDDLE = (
+    *("100", "010", "001", "110", "101", "011", "000", "111"),
+    *("-11", "1-1", "11-", "200", "020", "002"),
+)
+LOWER, UPPER = ("000", "100", "010", "001"), ("110", "101", "011", "111")
+LOWER_MORE = {
+    1: ("1-0", "10-"),
+    2: ("-10", "01-"),
+    4: ("-01", "0-1"),
+    3: ("110", "11-"),
+    5: ("101", "1-1"),
+    6: ("011", "-11"),
+}
+UPPER_MORE = {
+    6: ("021", "012"),
+    5: ("201", "102"),
+    3: ("210", "120"),
+    1: ("100", "200"),
+    2: ("010", "020"),
+    4: ("001", "002"),
+}
 
 
 class Lattice:
@@ -36,7 +53,7 @@ class Lattice:
         terms = [
             _term(region, cells[:, region], offsets[:, region], vertex)
             for region, vertices in _regions(*(stretched - cells))
-            for vertex in vertices.split()
+            for vertex in vertices
         ]
         parts = [np.concatenate(part, axis=-1) for part in zip(*terms, strict=True)]
         self._point, vertices, self._offset, self._weight = parts  # (M,) (M,) (3, M) (M,)
