@@ -24,7 +24,7 @@ from memory import make_memories
 from memory.checks import make_render
 from ppo.advantages import make_estimator
 from ppo.distributed import make_ranks
-from ppo.engines.contract import make_engine
+from ppo.engines.choose import make_engine
 from ppo.evaluation import EvaluationEpisodes
 from ppo.make import make_agent, make_kl, make_warm_up
 from ppo.model.make import make_models

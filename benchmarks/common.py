@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
 from common.ranks import ALONE
-from ppo.engines.contract import make_engine
+from ppo.engines.choose import make_engine
 from recipes import TINY
 
 GB = 2**30
@@ -111,10 +111,13 @@ def save_model(shape: str, folder: Path | str) -> Qwen2Config:
 def make_vllm(
     model: str, tokenizer, ends: set[int], slots: int, dtype, prompt_limit: int, response_limit: int
 ):
-    """Make a vLLM engine as main.py does. CannotRun: vLLM is missing, or cannot run the model."""
+    """Make a vLLM engine as main.py does, without `stats` of its speed.
+
+    CannotRun: vLLM is missing, or cannot run the model
+    """
     settings = Namespace(
         engine="vllm", model=model, prompt_limit=prompt_limit, response_limit=response_limit,
         temperature=1.0, seed=0, gpu_memory_utilization=0.3, zero_stage=0,
         endpoint_sampling="refuse",
     )  # fmt: skip
-    return make_engine(settings, tokenizer, ends, slots, dtype)
+    return make_engine(settings, tokenizer, ends, slots, dtype).engine

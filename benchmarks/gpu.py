@@ -17,7 +17,7 @@ import torch
 from benchmarks.common import GB, SHAPES, Stopwatch, make_vllm, save_model
 from common.cli import Parser
 from common.ranks import ALONE
-from ppo.engines.contract import CannotRun
+from ppo.engines.choose import CannotRun
 from ppo.model.make import build, choose_dtype
 from ppo.model.pretrained import load_lm
 from storage.minibatch import MicroBatch

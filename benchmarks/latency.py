@@ -30,7 +30,7 @@ from main import collect
 from memory import make_memories
 from memory.checks import make_render
 from ppo.advantages import make_estimator
-from ppo.engines.contract import make_engine
+from ppo.engines.choose import make_engine
 from ppo.make import make_agent
 from ppo.model.make import make_models
 from run.figures import engine_logps

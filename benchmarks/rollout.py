@@ -112,14 +112,15 @@ def measure(model: str, n_env: int) -> None:
 
 def without_cache(make):
     """Call `make` for an engine without a prefix cache; only one engine of a process can sleep."""
-    from ppo.engines import vllm
+    from ppo.engines import vllm_settings
 
-    options, original = dict(enable_prefix_caching=False, enable_sleep_mode=False), vllm.LLM
+    original = vllm_settings.LLM
+    options = dict(enable_prefix_caching=False, enable_sleep_mode=False)
 
     def changed(**settings):
         return original(**settings | options)
 
-    with patch.object(vllm, "LLM", changed):
+    with patch.object(vllm_settings, "LLM", changed):
         return make()
 
 

@@ -39,7 +39,7 @@ def main() -> None:
     flag("--compiled", action="store_true", help="also measure vLLM with a compiled forward pass")
     args = parser.parse_args()
     if args.compiled:
-        os.environ["TORCHDYNAMO_DISABLE"] = "0"  # ppo.engines.vllm would set it
+        os.environ["TORCHDYNAMO_DISABLE"] = "0"  # ppo.engines.vllm_settings would set it
     with TemporaryDirectory() as folder:
         if args.shape:
             save_model(args.shape, folder)
@@ -72,11 +72,11 @@ def make(name: str, model: str, tokenizer, args):
     """Make an engine. name: vllm, compiled or transformers"""
     if name == "transformers":
         return TransformersEngine(tokenizer, set(), args.tokens, 1.0)
-    from ppo.engines import vllm
+    from ppo.engines import vllm_settings
 
-    eager, original = name != "compiled", vllm.LLM
+    eager, original = name != "compiled", vllm_settings.LLM
     changed = lambda **settings: original(**settings | dict(enforce_eager=eager))
-    with patch.object(vllm, "LLM", changed):
+    with patch.object(vllm_settings, "LLM", changed):
         limits = dict(prompt_limit=PROMPT_LIMIT, response_limit=args.tokens)
         return make_vllm(model, tokenizer, set(), args.n_env, torch.float32, **limits)
 

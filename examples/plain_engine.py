@@ -6,8 +6,6 @@ It is as slow as an engine can be, and shows everything that the trainer needs o
 like the transformers engine, so equal seeds give equal responses.
 """
 
-import time
-
 import numpy as np
 import torch
 
@@ -30,16 +28,14 @@ class PlainEngine(Engine):
     def step(self) -> list:
         if not self.queue:
             return []
-        began, slot = time.perf_counter(), next(iter(self.queue))
+        slot = next(iter(self.queue))
         prompt, rng = self.queue.pop(slot)
         ids, logps = [], []  # the trainer trains on exactly these ids
         while len(ids) < self.limit_of(prompt) and not (ids and ids[-1] in self.ends):
             token, logp = self._next(prompt.ids + ids, self.temperature_of(prompt), rng)
             ids.append(token)
             logps.append(logp)
-        response = self.response(prompt, ids, logps)
-        self.account(began, [response], busy=1)
-        return [(slot, response)]
+        return [(slot, self.response(prompt, ids, logps))]
 
     def _next(self, ids, temperature, rng) -> tuple[int, float]:
         """Return the token that follows `ids`, and its log-prob."""

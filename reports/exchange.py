@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 
 from common.chat import END_OF_THOUGHT, THINK
-from ppo.engines.contract import action_token
+from ppo.engines.text import action_token
 
 MAX_CALL_LINE = 76  # characters; longer calls take several lines
 

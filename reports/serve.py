@@ -23,7 +23,8 @@ from envs.agents.endpoint import Call, Endpoint, Session
 from envs.agents.requests import Refused
 from envs.pool.cursor import ResponseText
 from memory.render import Renderer
-from ppo.engines.contract import Engine, make_engine
+from ppo.engines.choose import make_engine
+from ppo.engines.contract import Engine
 from run.earlier import model_begun
 
 SLOTS = 32  # responses sampled at the same time

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections import Counter
 
+from ppo.engines.text import action_token
 from reports.exchange import call_text, calls_of
 
 REPEATS = 3  # turns in a row with the same action and the same observation
@@ -50,7 +51,7 @@ class Transcript:
         following = following.text if following is not None else ""
         self.last[n] = (following, step.action, 0 if step.done else streak)
         self.thoughts.append(reasoning_of(response.text, step.action_at))
-        self.lengths.append(response.action_token(step.action_at))
+        self.lengths.append(action_token(response.pieces, response.text, step.action_at))
         self.valid += step.valid
         self.episodes += step.done
         self.actions.update([] if step.fault else actions_of(step))

@@ -5,6 +5,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from ppo.engines.text import action_token
 from ppo.losses import explained_variance
 from storage.batch import trained_scores
 from storage.merged import share_saved
@@ -104,7 +105,8 @@ def _action_mask(batch) -> Tensor:
     E, N, T = batch.logps.shape
     starts = torch.zeros(E * N, dtype=torch.long)  # of a missing turn the mask knows no token
     turns = batch.played.values()
-    starts[batch.rows] = torch.tensor([r.action_token(step.action_at) for r, step in turns])
+    firsts = [action_token(r.pieces, r.text, step.action_at) for r, step in turns]
+    starts[batch.rows] = torch.tensor(firsts)
     return (torch.arange(T) >= starts.view(E, N, 1)).to(batch.logps.device)
 
 

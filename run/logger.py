@@ -57,9 +57,7 @@ class Logger:
         size = f"{count:.2f} M parameters, {'no' if args.no_critic else 'with the'} critic"
         self.say(f"{args.env_name}, {args.model} ({size}), {self.directory}")
         settings = {name: getattr(args, name) for name in SETTINGS}
-        self.console.say_table(
-            settings | {"engine": type(engine).__name__, "ranks": self.ranks.size}
-        )
+        self.console.say_table(settings | {"engine": engine.name, "ranks": self.ranks.size})
         if args.defaults and not args.resume:  # a resumed run has the settings that it began with
             self.say(f"  defaults of {args.defaults}")
 

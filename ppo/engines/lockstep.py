@@ -1,6 +1,8 @@
-"""Generation by transformers, in lock-step batches through the trainer's own module."""
+"""Generation by transformers in lock-step: all queued prompts are answered in one batch.
 
-import time
+The engine computes with the trainer's own module, so it needs no copy of the weights. It is the
+fastest engine for small models on a CPU; `ppo.engines.vllm` is the one for large models.
+"""
 
 import numpy as np
 import torch
@@ -8,30 +10,15 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
-from ppo.engines.contract import CannotRun, Engine, Response
+from ppo.engines.contract import Engine, Response
 from ppo.model.decoder import precision
 
 
 class TransformersEngine(Engine):
-    """Runs all queued prompts to their ends at once. It has no copy of the weights.
-
-    Prompts are padded on the left, so that all rows grow at the same end. Complete rows leave the
-    batch when they are half of it.
-
-    sharded: whether ZeRO stage 3 shards the weights, which this engine cannot work with
-    untrained: whether programs may ask for top_p, JSON and the like, which it does not have
-    """
-
-    def __init__(self, tokenizer, ends, response_limit, temperature, *, sharded=False,
-                 untrained=False, **others):  # fmt: skip
-        super().__init__(tokenizer, ends, response_limit, temperature, **others)
-        if untrained:
-            raise CannotRun("--endpoint-sampling untrained needs --engine vllm, which has top_p "
-                            "and the like")  # fmt: skip
-        if sharded:
-            raise CannotRun("--zero-stage 3 needs --engine vllm: transformers needs whole weights")
+    """Samples all queued prompts to their ends in one step."""
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
+        # Each response has a generator of its own, so its noise does not depend on its neighbours.
         self.queue[slot] = prompt, np.random.default_rng(seed)
 
     def push_weights(self, actor_critic) -> None:
@@ -41,60 +28,70 @@ class TransformersEngine(Engine):
     def step(self) -> list[tuple[int, Response]]:
         if not self.queue:
             return []
-        began = time.perf_counter()
-        slots, (prompts, rngs) = list(self.queue), zip(*self.queue.values(), strict=True)
-        self.queue = {}
+        queue, self.queue = self.queue, {}
+        prompts, rngs = zip(*queue.values(), strict=True)
         with precision(self.lm.device, self.dtype):
             ids, logps = self._generate(prompts, rngs)
-        responses = list(map(self.response, prompts, ids, logps))
-        self.account(began, responses, busy=sum(map(len, ids)) / max(map(len, ids)))
-        return list(zip(slots, responses, strict=True))
+        return list(zip(queue, map(self.response, prompts, ids, logps), strict=True))
 
     def _generate(self, prompts: tuple, rngs: tuple[np.random.Generator, ...]):
         """Sample a response to each prompt. Returns ids and log-probs, both ragged lists."""
-        limits, heat = map(self.limit_of, prompts), map(self.temperature_of, prompts)
-        limits, heat = list(limits), torch.tensor(list(heat), device=self.lm.device)
-        prompts = [torch.tensor(prompt.ids) for prompt in prompts]
+        limits = [self.limit_of(prompt) for prompt in prompts]
+        temperatures = torch.tensor([self.temperature_of(p) for p in prompts]).to(self.lm.device)
         out_ids, out_logps = [[] for _ in prompts], [[] for _ in prompts]
-        rows = list(range(len(prompts)))  # prompt that each row of the batch belongs to
-        left = dict(batch_first=True, padding_side="left", padding_value=-1)
-        ids = pad_sequence(prompts, **left).to(self.lm.device)
-        ids, mask = ids.clamp(min=0), (ids >= 0).long()
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        rows = list(range(len(prompts)))  # the prompt of each row of the batch
+        unfinished = set(rows)  # prompts whose responses are not complete
+        ids, mask, positions = pad_left(prompts, self.lm.device)  # each (B, T)
         cache = DynamicCache(config=self.lm.config)
-        options = dict(past_key_values=cache, use_cache=True, logits_to_keep=1)
-        ended = lambda row: len(out_ids[row]) == limits[row] or out_ids[row][-1] in self.ends
         for _ in range(max(limits)):
-            output = self.lm(input_ids=ids, attention_mask=mask, position_ids=positions, **options)
-            noise = [rngs[row] for row in rows]
-            tokens, logps = sample(output.logits[:, -1], heat[rows], noise)  # both (B,)
+            logits = self.lm(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,  # those of a whole prompt would be large: (B, T, V)
+            ).logits[:, -1]  # (B, V)
+            tokens, logps = sample(logits, temperatures[rows], [rngs[row] for row in rows])  # (B,)
             for row, token, logp in zip(rows, tokens.tolist(), logps.tolist(), strict=True):
-                if not out_ids[row] or not ended(row):
+                if row in unfinished:  # else the row only waits for its removal
                     out_ids[row].append(token)
                     out_logps[row].append(logp)
-            alive = [b for b, row in enumerate(rows) if not ended(row)]
-            if not alive:
+                    if token in self.ends or len(out_ids[row]) == limits[row]:
+                        unfinished.remove(row)
+            if not unfinished:
                 break
-            ids, positions = tokens.unsqueeze(-1), positions[:, -1:] + 1
+            ids, positions = tokens.unsqueeze(-1), positions[:, -1:] + 1  # the cache has the rest
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
-            if len(alive) <= len(rows) // 2:
-                keep = torch.tensor(alive, device=ids.device)
+            # Removing rows copies the whole cache, so it is done when half of them are complete.
+            if len(unfinished) <= len(rows) // 2:
+                kept = [b for b, row in enumerate(rows) if row in unfinished]
+                keep = torch.tensor(kept, device=ids.device)
                 ids, positions, mask = ids[keep], positions[keep], mask[keep]
                 cache.batch_select_indices(keep)
-                rows = [rows[b] for b in alive]
+                rows = [rows[b] for b in kept]
         return out_ids, out_logps
+
+
+def pad_left(prompts: tuple, device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids, attention mask and positions of prompts of different lengths, each (B, T).
+
+    Padding is on the left, so that all rows grow at the same end.
+    """
+    ids = [torch.tensor(prompt.ids) for prompt in prompts]
+    ids = pad_sequence(ids, batch_first=True, padding_side="left", padding_value=-1).to(device)
+    mask = (ids >= 0).long()
+    # Positions count a prompt's own tokens, as in training, where padding is on the right.
+    return ids.clamp(min=0), mask, (mask.cumsum(-1) - 1).clamp(min=0)
 
 
 def sample(logits: Tensor, temperature: Tensor, rngs: list[np.random.Generator]):
     """Sample one token per row of logits (B, V), at temperatures (B,). Returns tokens and
-    log-probs, both (B,).
-
-    Each row's distribution function is inverted at a uniform number from the row's own generator,
-    so that a response does not depend on its neighbours. Greedy sampling (temperature 0) reports
-    log-probs at temperature 1.
-    """
+    log-probs, both (B,). Greedy sampling (temperature 0) reports log-probs at temperature 1."""
     greedy = temperature == 0
     logps = (logits.float() / temperature.masked_fill(greedy, 1.0).unsqueeze(-1)).log_softmax(-1)
+    # Each row's distribution function is inverted at a uniform number from the row's own generator;
+    # torch.multinomial has one generator for all rows. In float64, because a sum of V terms rounds.
     cdf = logps.double().exp().cumsum(-1)  # (B, V)
     uniform = torch.tensor([rng.random() for rng in rngs], dtype=cdf.dtype, device=cdf.device)
     tokens = torch.searchsorted(cdf, (uniform * cdf[:, -1]).unsqueeze(-1), right=True)

@@ -15,7 +15,7 @@ from made_runs import write_run
 from PIL import Image
 
 from envs import make_env
-from ppo.engines.contract import action_token
+from ppo.engines.text import action_token
 from reports.dialogue import (
     LoggedEpisode,
     colour_bounds,

@@ -11,8 +11,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
 
-from ppo.engines.contract import by_speed, make_engine, split_text
+from ppo.engines.choose import by_speed, make_engine
 from ppo.engines.lockstep import TransformersEngine, sample
+from ppo.engines.measured import MeasuredEngine
+from ppo.engines.text import action_token, hidden_tokens, split_text
 from ppo.model.make import build
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
@@ -104,10 +106,10 @@ def test_sampling_follows_the_distribution():
 
 
 def test_the_choice_of_an_engine(tokenizer, monkeypatch):
-    def make(name, zero_stage=0):
+    def make(name, zero_stage=0, calls="refuse"):
         args = SimpleNamespace(
             engine=name, model="models/tiny", response_limit=7, temperature=0.5, seed=0,
-            prompt_limit=64, zero_stage=zero_stage, endpoint_sampling="refuse",
+            prompt_limit=64, zero_stage=zero_stage, endpoint_sampling=calls,
             gpu_memory_utilization=0.3,
         )  # fmt: skip
         return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
@@ -116,12 +118,14 @@ def test_the_choice_of_an_engine(tokenizer, monkeypatch):
     monkeypatch.delitem(sys.modules, "ppo.engines.vllm", raising=False)
     for name in ("transformers", "auto"):
         engine = make(name)
-        assert isinstance(engine, TransformersEngine)
+        assert isinstance(engine.engine, TransformersEngine)
         assert (engine.response_limit, engine.temperature, engine.ends) == (7, 0.5, {0})
     with pytest.raises(ValueError, match="--engine vllm cannot be imported: .*vllm"):
         make("vllm")
     with pytest.raises(ValueError, match="--zero-stage 3 needs --engine vllm"):
         make("transformers", zero_stage=3)
+    with pytest.raises(ValueError, match="--endpoint-sampling untrained needs --engine vllm"):
+        make("transformers", calls="untrained")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +170,7 @@ def test_stats(lm, tokenizer, monkeypatch):
     # steps from 1 to 2 s and from 4 to 6 s: 3 s of work, in which 4 + 3 x 7 - 1 = 24 prompt tokens
     # were read: 8 per second. In the first one prompt was under way, in the second three equally
     # long responses: of 4 slots (1 s x 1 + 2 s x 3) / 3 s = 7 / 3 were busy.
-    engine, _ = engine_on(lm, tokenizer, ends=(), limit=5, slots=4)
+    engine = MeasuredEngine(engine_on(lm, tokenizer, ends=(), limit=5, slots=4)[0])
     clock = iter([1.0, 2.0, 4.0, 6.0, 9.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
     generate(engine, [PROMPTS[0]])
@@ -183,7 +187,7 @@ def test_stats(lm, tokenizer, monkeypatch):
 
 def test_a_slot_is_busy_until_its_response_is_complete(lm, tokenizer):
     # half of the vocabulary ends a response
-    engine, _ = engine_on(lm, tokenizer, ends=range(130), limit=6, slots=32)
+    engine = MeasuredEngine(engine_on(lm, tokenizer, ends=range(130), limit=6, slots=32)[0])
     responses = generate(engine, PROMPTS * 8).values()
     lengths = [len(r.ids) for r in responses]
     busy = [sum(length > token for length in lengths) for token in range(max(lengths))]
@@ -206,6 +210,7 @@ def test_the_text_keeps_the_special_tokens_of_calls_and_of_reasoning():
     tokenizer.chat_template = CALLS
     end, user, call, call_end, think, think_end = tokenizer.convert_tokens_to_ids(names)
     engine = TransformersEngine(tokenizer, {end}, 20, 1.0)
+    engine.hidden = hidden_tokens(tokenizer)
     ids = [think, 1, think_end, user, call, 2, call_end, end]
     response = engine.response(make_prompt([1]), ids, [0.0] * 8)
     # "<user>" would begin a message of a user's in the next prompt.
@@ -215,4 +220,5 @@ def test_the_text_keeps_the_special_tokens_of_calls_and_of_reasoning():
     begun = engine.response(make_prompt([1], opened="<think>\n"), ids[1:], [0.0] * 7)
     assert begun.text == "<think>\na</think><call>b</call>"
     assert "".join(begun.pieces[:-1]) == begun.text
-    assert begun.action_token(len("<think>\na</think>")) == 3  # the call, after a, </think>, <user>
+    # the call, after a, </think>, <user>
+    assert action_token(begun.pieces, begun.text, len("<think>\na</think>")) == 3

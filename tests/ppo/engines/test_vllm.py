@@ -22,8 +22,9 @@ import memory
 from common.errors import RunError
 from main import collect
 from memory.render import Renderer
-from ppo.engines.contract import make_engine
+from ppo.engines.choose import make_engine
 from ppo.engines.lockstep import TransformersEngine
+from ppo.engines.measured import MeasuredEngine
 from ppo.model.make import build
 
 if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip
@@ -83,7 +84,7 @@ def setup(engines, tokenizer):
 
     def setup(tie=True, ends=(0,), limit=24, temperature=1.0, seed=0):
         engine = engines[tie]
-        for one in (engine, engine.second):
+        for one in (engine, engine.fallback):
             one.tokenizer, one.ends, one.pieces = tokenizer, set(ends), {}
             one.response_limit, one.temperature = limit, temperature
         engine.recent.clear()
@@ -183,8 +184,8 @@ def test_one_bad_push_is_a_warning_and_two_in_a_row_end_the_run(setup, capsys):
 
 def test_the_weights_are_compared_on_the_last_prompts(setup, monkeypatch):
     engine, actor_critic = setup()
-    asked, add = [], engine._add
-    monkeypatch.setattr(engine, "_add", lambda slot, prompt, *rest: (
+    asked, add = [], engine.add_request
+    monkeypatch.setattr(engine, "add_request", lambda slot, prompt, *rest: (
         asked.append(prompt.ids), add(slot, prompt, *rest)))  # fmt: skip
     engine.push_weights(actor_critic)
     assert [len(ids) for ids in asked] == [16] * 4  # nothing was asked before: random ids
@@ -349,7 +350,7 @@ def test_sampling_follows_the_distribution(setup):
 
 def test_stats(setup):
     # 150 prompt tokens; the second time their 4 full blocks, 128 tokens, come from the cache
-    engine, _ = setup(limit=4, ends=())
+    engine = MeasuredEngine(setup(limit=4, ends=())[0])
     prompt = make_prompt(PREFIX + list(range(20, 30)))
     engine.submit(0, prompt, seed=(0,))
     while not engine.idle:
@@ -430,6 +431,6 @@ def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys)
         )  # fmt: skip
         return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
 
-    assert isinstance(make(make_lm()), TransformersEngine)
+    assert isinstance(make(make_lm()).engine, TransformersEngine)
     assert "no attention kernel for heads of size 8" in capsys.readouterr().out
-    assert isinstance(make(big_heads(tie=True)), VLLMEngine)
+    assert isinstance(make(big_heads(tie=True)).engine, VLLMEngine)

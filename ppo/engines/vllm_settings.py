@@ -1,0 +1,151 @@
+"""How vLLM (0.25 to 0.32) is imported, started in this process, and asked for a response.
+
+Only the files of `ppo/engines/vllm*` import vLLM, and `make_engine` imports them on demand. This
+one sets the variables that vLLM reads when it is imported, so it is the one to import it from.
+"""
+
+import logging
+import os
+import random
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from transformers import AutoConfig
+
+from common.chat import Sampling
+from common.plugins import UserError
+from ppo.engines.choose import CannotRun
+
+# The engine core must share this process: weights are pushed into it without a copy, and its steps
+# are made from here.
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # it takes no seed per request
+if not torch.cuda.is_available():
+    # Log-probs would first compile a C++ kernel: seconds for what takes microseconds without it.
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+
+from vllm import LLM, SamplingParams  # noqa: E402
+from vllm.model_executor.layers import rotary_embedding  # noqa: E402
+from vllm.platforms import current_platform  # noqa: E402
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # noqa: E402
+
+CUDA = current_platform.is_cuda()
+
+
+def start_vllm(
+    *,
+    model: str,
+    dtype: str,
+    seed: int,
+    length: int,
+    max_num_seqs: int,
+    gpu_memory_utilization: float,
+    with_tokenizer: bool,
+) -> LLM:
+    """Start vLLM without weights.
+
+    length: most tokens of a prompt and its response; with_tokenizer: JSON schemas need one
+    CannotRun: vLLM has no kernel for the model on this device; UserError: vLLM does not start
+    """
+    cache_bytes = None if CUDA else cpu_cache(model, dtype, tokens=2 * max_num_seqs * length)
+    ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    # Engines of one process share rotary tables; in vLLM 0.25 a second engine spoils them.
+    rotary_embedding._ROPE_DICT.clear()
+    with process_state():
+        try:
+            return LLM(
+                model=model,
+                load_format="dummy",  # push_weights fills the weights
+                dtype=dtype,
+                seed=seed,
+                max_num_seqs=max_num_seqs,
+                max_model_len=length,
+                max_num_batched_tokens=max(length, 8192),
+                gpu_memory_utilization=gpu_memory_utilization,
+                kv_cache_memory_bytes=cache_bytes,
+                block_size=None if CUDA else 32,  # a CPU's default, 128, exceeds short prompts
+                # On a CPU no prompt is split over steps: its generator cannot be wound back.
+                enable_chunked_prefill=CUDA,
+                enforce_eager=not CUDA,
+                enable_sleep_mode=CUDA,
+                enable_prefix_caching=True,
+                # Without this, small models fill their JSON with blanks up to the response limit.
+                structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
+                logprobs_mode="processed_logprobs",  # at the sampling temperature
+                generation_config="vllm",  # the model's own would set top-p, top-k and stop ids
+                distributed_executor_backend="external_launcher" if ranks > 1 else None,
+                skip_tokenizer_init=not with_tokenizer,
+            )
+        except ValueError as error:  # the model is not supported, or memory is short
+            raise UserError(f"vLLM does not start: {' '.join(str(error).split())}") from error
+
+
+def sampling_params(temperature: float, seed: int, limit: int, ends, extra: dict) -> SamplingParams:
+    """Return vLLM's settings of a request.
+
+    extra: those of `extra_options`, which may replace the temperature; ValueError: they are wrong
+    """
+    settings = dict(
+        temperature=temperature,
+        seed=seed,
+        max_tokens=limit,
+        # Only these ids stop a response, and they are kept in it.
+        stop_token_ids=sorted(ends),
+        ignore_eos=True,
+        detokenize=False,
+        logprobs=0,  # those of the sampled tokens alone
+        flat_logprobs=True,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+    return SamplingParams(**settings | extra)
+
+
+def extra_options(sampling: Sampling) -> dict:
+    """Return the extra options of an untrained request as arguments of SamplingParams."""
+    options = dict(sampling.extra)
+    options.pop("n", None)  # the prompt is submitted n times
+    for name in ("response_format", "tool_choice"):
+        if (schema := options.pop(name, None)) is not None:
+            options["structured_outputs"] = StructuredOutputsParams(json=schema)
+    return options
+
+
+def cpu_cache(model: str, dtype: str, tokens: int) -> int:
+    """Return the bytes of `tokens` keys and values; by default vLLM claims most of the memory.
+
+    CannotRun: vLLM has no kernel for this head size, and would fail only at the first request
+    """
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    config = AutoConfig.from_pretrained(model)
+    sizes = CPUAttentionBackend.get_supported_head_sizes()
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if size not in sizes:
+        raise CannotRun(
+            f"vLLM has no attention kernel for heads of size {size} on a CPU "
+            f"(it has {', '.join(map(str, sizes))}); use --engine transformers"
+        )
+    per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * size
+    return tokens * per_token * getattr(torch, dtype).itemsize
+
+
+@contextmanager
+def process_state():
+    """Undo what LLM() does to the process: it reseeds all generators and replaces a function."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    set_num_threads = torch.set_num_threads
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    logging.disable(logging.WARNING)
+    try:
+        with torch.random.fork_rng(devices), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        torch.set_num_threads = set_num_threads

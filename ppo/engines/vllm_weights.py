@@ -1,0 +1,77 @@
+"""The weights of the vLLM engine: how they come from the trainer, and whether they have arrived."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from common.chat import Sampling
+from ppo.engines.vllm_settings import CUDA
+from storage.minibatch import MicroBatch
+
+PROBES = 4  # prompts on which the log-probs are compared
+# Mean |log-prob difference| per token between engine and trainer that rounding explains, at
+# temperature 1. The bfloat16 bound detects wrong weights, but not weights one small update old.
+GAPS = {"float32": 1e-3, "bfloat16": 0.1}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A prompt of `gap_of`, answered at the run's temperature."""
+
+    ids: list[int]
+    opened: str = ""
+    sampling: Sampling = Sampling()
+
+
+def load_weights(llm, actor_critic, dtype: torch.dtype) -> None:
+    """Stream the actor's parameters into vLLM's, one at a time."""
+    weights = ((name, weight.to(dtype)) for name, weight in actor_critic.weights())
+    # All in one call, because vLLM packs a fused layer when its last part has come. (Not by
+    # load_weights: on a CPU it would miss the packed copies that layers compute with.)
+    llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+    if not CUDA:
+        llm.apply_model(_repack_head)
+    emptied = llm.reset_prefix_cache()
+    assert emptied, "blocks of the prefix cache are still in use"
+
+
+def _repack_head(model) -> None:
+    """Renew the packed copy that a tied lm_head computes with on a CPU; vLLM 0.32 forgets it."""
+    if hasattr(model.lm_head, "cpu_linear"):
+        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+        dispatch_cpu_unquantized_gemm(model.lm_head, remove_weight=False)
+
+
+def gap_of(engine, prompts: Iterable, actor_critic) -> float:
+    """Return the mean |log-prob difference| per token between the engine and the trainer.
+
+    They are compared on the first tokens of answers to the first PROBES of these prompts, and where
+    there are fewer, of prompts of random ids.
+    """
+    generator, gaps = torch.Generator().manual_seed(0), []
+    vocabulary = actor_critic.lm.config.vocab_size
+    random_ids = torch.randint(vocabulary, (PROBES, 16), generator=generator).tolist()
+    # Always equally many, because with ZeRO stage 3 all ranks take part in each forward pass.
+    probes = [*(prompt.ids for prompt in prompts), *random_ids][:PROBES]
+    for number, ids in enumerate(probes):
+        engine.add_request(number, Probe(ids), number, min(8, engine.response_limit))
+    while not engine.idle:
+        for _, prompt, ids, logps, _ in engine.completed():
+            # Greedy sampling reports log-probs at temperature 1.
+            temperature = engine.temperature or 1.0
+            batch = _one_row(prompt.ids, ids, temperature, actor_critic.lm.device)
+            trainers = actor_critic(batch).logps.float().cpu()
+            gaps.append((trainers - torch.tensor(logps)).abs())
+    engine.llm.reset_prefix_cache()  # a batch must not depend on what was asked here
+    return torch.cat(gaps).mean().item()
+
+
+def _one_row(prompt_ids: list[int], ids: list[int], temperature: float, device) -> MicroBatch:
+    """Return a prompt and its response as a micro-batch of one turn."""
+    tokens = torch.tensor(ids, device=device)  # (R,)
+    row = torch.tensor([*prompt_ids, *ids], device=device)[None]  # (1, L)
+    mask = torch.arange(row.shape[1], device=device)[None] >= len(prompt_ids)
+    temperatures = torch.full(tokens.shape, temperature).to(device)
+    return MicroBatch(torch.tensor([0]), row, mask, tokens, temperatures)
