@@ -36,7 +36,8 @@ from common.flags import (
     spelled,
 )
 from common.plugins import UserError
-from envs import check_data, check_prompts, family
+from envs import family
+from envs.checks import check_data, check_prompts
 from envs.prompts import prompts_of
 from recipes import LORA_LR, NARROW, recipe
 from run.checks import check, check_method, listed, unused

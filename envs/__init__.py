@@ -11,7 +11,6 @@ import difflib
 import importlib
 
 from common.plugins import UserError
-from envs.prompts import check_fields
 
 # The name of an environment is a key of ENVS, or key-task if the class lists `tasks`.
 ENVS = {
@@ -36,27 +35,15 @@ LIBRARIES = {
 }
 
 
-def make_env(name: str, prompts: dict | None = None, on_invalid: str = "default", **options):
+def make_env(name: str, **options):
     """Make the environment `name`; an option that is None is left to the environment.
 
     format_penalty: subtracted from the reward of a turn whose response names no action
     max_episode_steps: number of turns after which an episode is truncated
     data: file of rows, for an environment that has a `source` of them
-    prompts: a user's own, in the place of ours; see `envs.prompts`
-    on_invalid: "end" ends an episode, as a failure, at a response that names no action
-    ValueError: there is no such environment, or a package that it needs is not installed
+    UserError: there is no such environment, or a package that it needs is not installed
     """
-    env = _make(name, {key: value for key, value in options.items() if value is not None})
-    if prompts and _key(name) in prompts:
-        env.prompts = prompts[_key(name)]
-    if on_invalid == "end":
-        if getattr(env, "ends_when_invalid", None) is None:
-            raise UserError(f"--on-invalid end: {name} reads whole messages; leave it out")
-        env.ends_when_invalid = True
-    return env
-
-
-def _make(name: str, options: dict):
+    options = {key: value for key, value in options.items() if value is not None}
     if name.startswith(AGENT):
         from envs.agents.agent import AgentEnv
 
@@ -69,7 +56,7 @@ def _make(name: str, options: dict):
         from envs.foreign import make_foreign
 
         return make_foreign(name, **options)
-    environment, task = _find(name)
+    environment, task = find_class(name)
     return environment(*task, **options)
 
 
@@ -79,7 +66,7 @@ def family(name: str) -> str:
     for prefix in (AGENT, TOOLS):
         if name.startswith(prefix):
             return prefix[:-1]
-    return library(name) or ("foreign" if ":" in name else _find(name)[0].family)
+    return library(name) or ("foreign" if ":" in name else find_class(name)[0].family)
 
 
 def library(name: str) -> str:
@@ -96,46 +83,20 @@ def family_class(family: str) -> type:
     paths = {path.partition(":")[0].rpartition(".")[2]: path for path in ENVS.values()}
     if family not in paths:
         raise UserError(f"unknown family {family!r}; choices: {', '.join(paths)}")
-    return _load(paths[family])
+    return load(paths[family])
 
 
-def check_data(name: str, data: str | None) -> None:
-    """ValueError: the environment `name` takes no --data, or cannot read it, or needs it"""
-    source = None if ":" in name else getattr(_find(name)[0], "source", None)
-    if source is not None:
-        source(data)
-    elif data is not None:
-        takers = [key for key in ENVS if hasattr(_load(ENVS[key]), "source")]
-        raise UserError(f"--data: {name} takes none; those that do: {', '.join(takers)}")
-
-
-def check_prompts(name: str, prompts: dict[str, dict[str, str]] | None) -> None:
-    """ValueError: --prompts has words that no environment takes, or none for `name`"""
-    if prompts is None:
-        return
-    takers = [key for key, path in ENVS.items() if hasattr(_load(path), "prompt_fields")]
-    choices = f"choices: {', '.join(takers)}"
-    for key, table in prompts.items():
-        if key not in takers:
-            raise UserError(f"--prompts: no environment takes [{key}]; {choices}")
-        check_fields(key, table, _load(ENVS[key]).prompt_fields)
-    if _key(name) not in takers:
-        raise UserError(f"--prompts: {name} takes none, its words are in its class; {choices}")
-    if _key(name) not in prompts:
-        raise UserError(f"--prompts: there is no [{_key(name)}] for {name} in the file")
-
-
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
     """Return the key in ENVS of one of our environments."""
     return name if name in ENVS or ":" in name else name.split("-", 1)[0]
 
 
-def _find(name: str) -> tuple[type, list[str]]:
+def find_class(name: str) -> tuple[type, list[str]]:
     """Return the class behind a name, and the arguments that it takes first: a task or nothing."""
-    key, task = _key(name), [] if name in ENVS else name.split("-", 1)[1:]
+    key, task = key_of(name), [] if name in ENVS else name.split("-", 1)[1:]
     if key in ENVS:
         try:
-            environment = _load(ENVS[key])
+            environment = load(ENVS[key])
         except ModuleNotFoundError as error:
             raise UserError(f"{name} needs the package {error.name}, please install it") from error
         if (task[0] in environment.tasks) if task else not environment.tasks:
@@ -147,7 +108,7 @@ def _find(name: str) -> tuple[type, list[str]]:
     )
 
 
-def _load(path: str) -> type:
+def load(path: str) -> type:
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -157,7 +118,7 @@ def names() -> list[str]:
     found = []
     for key, path in ENVS.items():
         try:
-            tasks = _load(path).tasks
+            tasks = load(path).tasks
         except ModuleNotFoundError:  # its package is optional
             tasks = ()
         found += [f"{key}-{task}" for task in tasks] or [key]

@@ -17,6 +17,7 @@ import numpy as np
 from common.chat import Sampling, is_message
 from common.plugins import UserError, defined_at, place_of
 from envs.actions import plain
+from envs.text_env import Observation, Step, TextEnv, observation_of, step_of
 
 RESET = "(observation, info)"
 STEP = "(observation, reward, terminated, truncated, info)"
@@ -114,6 +115,49 @@ def _is_helper(env: gymnasium.Env) -> bool:
     return isinstance(env, gymnasium.Wrapper) and home in ("gymnasium", "envs")
 
 
+def guarded(env: gymnasium.Env) -> gymnasium.Env:
+    """Return an environment that is about to be played; `checked_begin` and `checked_act` check
+    its answers. BrokenContract: its actions are not what they must be"""
+    inner = env.unwrapped
+    if isinstance(inner, TextEnv):
+        check_actions(inner, inner.actions)
+        inner._start = functools.partial(_checked_start, inner, inner._start)
+        inner._act = functools.partial(_checked_act, inner, inner._act)
+    return env
+
+
+def _checked_start(env: gymnasium.Env, start: Callable) -> str:
+    text = start()
+    check_observation(env, "_start", text)
+    return text
+
+
+def _checked_act(env: gymnasium.Env, act: Callable, action: str) -> tuple:
+    answer = act(action)
+    check_count(env, "_act", answer, "(observation text, reward, terminated, success)")
+    check_reward(env, "_act", answer[1])
+    return answer
+
+
+def checked_begin(env: gymnasium.Env, seed: int) -> Observation:
+    """Reset an environment. BrokenContract: its answer is not what it must be"""
+    answer = env.reset(seed=seed)
+    check_reset(env, answer)
+    check_info(env, "reset", answer[1])
+    return observation_of(*answer)
+
+
+def checked_act(env: gymnasium.Env, response: str) -> Step:
+    """Let an environment take a turn. BrokenContract: its answer is not what it must be"""
+    answer = env.step(response)
+    check_step(env, answer)
+    info = answer[-1]
+    check_texts(env, "step", info, ("said", "action"))
+    check_keys(env, "step", info, ("valid", "action_at", "success"))
+    check_info(env, "step", info)
+    return step_of(response, *answer)
+
+
 # Each check raises BrokenContract. `name` is the method that is to blame.
 
 
@@ -167,6 +211,12 @@ def check_texts(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]
     check_keys(env, name, info, keys)
     for key in keys:
         _check(isinstance(info[key], str), env, name, f"info[{key!r}] =", info[key], "a text")
+
+
+def check_info(env: gymnasium.Env, name: str, info: dict) -> None:
+    """Check what an `info` must hold, and its chat messages if it has any."""
+    check_texts(env, name, info, ("kept", "system", "instruction"))
+    check_messages(env, name, info)
 
 
 def check_messages(env: gymnasium.Env, name: str, info: dict) -> None:

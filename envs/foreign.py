@@ -114,14 +114,13 @@ def _has_limit(maker) -> bool:
 class ForeignEnv(gymnasium.Wrapper):
     """Adds what `envs.text_env.TextEnv` gives: parsing, the format penalty, info.
 
-    ends_when_invalid: as of `envs.text_env.TextEnv`
     own_random: whether `random` and `numpy.random` have a state of this environment's own while it
         resets and steps, seeded with each episode, so that environments in one process do not
         disturb each other and episodes can be replayed. It must be False with threads: a thread
         would exchange the state while others use it.
     """
 
-    ends_when_invalid: bool | None = False
+    names_actions = True
 
     def __init__(self, env: gymnasium.Env, format_penalty: float = 0.1, own_random: bool = True):
         super().__init__(env)
@@ -150,10 +149,7 @@ class ForeignEnv(gymnasium.Wrapper):
             text, reward, terminated, truncated, info = self.env.step(action)
             ours = self._info(text, info) | executed(response, action, valid)
         ours["success"] = bool(info.get("success", terminated and reward > 0))
-        if not valid and self.ends_when_invalid:
-            reward, terminated, ours["success"] = 0.0, True, False
-        if terminated or truncated:
-            ours["metrics"] = info.get("metrics", {})
+        ours["metrics"] = info.get("metrics", {})
         reward = float(reward) - (0.0 if valid else self.format_penalty)
         return text, reward, terminated, truncated, ours
 
@@ -192,7 +188,7 @@ class ForeignEnv(gymnasium.Wrapper):
 class ForeignMessages(ForeignEnv):
     """A user's environment that reads responses by itself: only its random state is kept apart."""
 
-    ends_when_invalid = None  # only it knows which responses are
+    names_actions = False  # only it knows which responses are valid
 
     def step(self, response: str):
         with self._random():

@@ -6,8 +6,8 @@
 import contextlib
 from collections.abc import Callable
 
-from envs.contract import fault_of
-from envs.text_env import Observation, Step, act, begin
+from envs.contract import checked_act, checked_begin, fault_of, guarded
+from envs.text_env import Observation, Step
 
 
 class EnvHost:
@@ -31,12 +31,12 @@ class EnvHost:
 
     def reset(self, seed: int, next_seed: int | None = None) -> Observation:
         if self.env is None:
-            self.env = self.make()
+            self.env = guarded(self.make())
         self.next_seed = next_seed
-        return begin(self.env, seed)
+        return checked_begin(self.env, seed)
 
     def step(self, response: str) -> Step:
-        return act(self.env, response)
+        return checked_act(self.env, response)
 
     def prepare(self) -> None:
         """Let an idle environment do the costly part of its next reset in advance."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from common.plugins import UserError
-from envs import AGENT, make_env
+from envs import AGENT
 from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
 from envs.pool.cursor import CHANGED, EpisodeCursor, ResponseText, State
@@ -29,6 +29,7 @@ from envs.pool.faults import (
     pause,
 )
 from envs.text_env import Observation, Step
+from envs.variants import make_variant
 
 POLL_SECONDS = 1.0  # after which `poll` returns without an answer
 GATHER_SECONDS = 0.05  # for which `poll` waits for more answers after the first one
@@ -57,7 +58,7 @@ def make_envs(
         if args.env_threads and ":" in args.env_name:
             options["own_random"] = False
     return ResilientPool(
-        partial(make_env, args.env_name, **options),
+        partial(make_variant, args.env_name, **options),
         seeds,
         workers=args.env_workers,
         timeout=timeout,

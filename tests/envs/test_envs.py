@@ -15,6 +15,7 @@ import envs
 from envs.foreign import choose, tell_time_limit
 from envs.pool.resilient import make_envs
 from envs.pool.serial import training_seeds
+from envs.variants import make_variant
 
 
 @pytest.mark.parametrize(
@@ -103,13 +104,13 @@ def test_foreign_with_actions():
 
 
 def test_an_invalid_response_may_end_a_foreign_episode():
-    env = envs.make_env("small_envs:SmallLamp-v0", on_invalid="end")
+    env = make_variant("small_envs:SmallLamp-v0", on_invalid="end")
     env.reset(seed=1)
     assert env.step("ACTION: wait")[2:4] == (False, False)
     _, reward, terminated, _, info = env.step("ACTION: fly")
     assert (reward, terminated, info["success"]) == (-0.1, True, False)
     with pytest.raises(ValueError, match="end: tools:tool_envs:Shop reads whole messages"):
-        envs.make_env("tools:tool_envs:Shop", on_invalid="end")
+        make_variant("tools:tool_envs:Shop", on_invalid="end")
 
 
 def test_foreign_time_limit():

@@ -7,19 +7,21 @@ from pathlib import Path
 import pytest
 
 from arguments import get_args
-from envs import check_prompts, make_env
+from envs import make_env
+from envs.checks import check_prompts
 from envs.games.babyai import ACTIONS, TIPS
 from envs.prompts import prompts_of
 from envs.text_env import THINK_ACT, act, begin
+from envs.variants import make_variant
 from recipes import TINY
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "prompts.toml"
 
 
 def test_the_example_takes_the_place_of_our_words():
-    env = make_env("babyai-goto", prompts=prompts_of(str(EXAMPLE)))
+    env = make_variant("babyai-goto", prompts=prompts_of(str(EXAMPLE)))
     first = begin(env, 3)
-    mission = env.level.mission
+    mission = env.unwrapped.level.mission
     assert first.system == (
         f"You steer a robot through rooms. It must {mission}, and nothing else counts.\n"
         f"In each turn the robot does one of these things:\n{ACTIONS}.\n{TIPS}"
@@ -31,17 +33,20 @@ def test_the_example_takes_the_place_of_our_words():
 
 def test_what_the_file_leaves_out_stays_ours():
     prompts = prompts_of(str(EXAMPLE))
-    ours, theirs = (begin(make_env("baba-goto_win", prompts=p), 0) for p in (None, prompts))
+    ours, theirs = (begin(make_variant("baba-goto_win", prompts=p), 0) for p in (None, prompts))
     assert ours.instruction == theirs.instruction and ours.system != theirs.system
-    assert make_env("toy", prompts=prompts).prompts == {}
+    toys = (begin(make_variant("toy", prompts=p), 0) for p in (None, prompts))
+    assert len({(toy.system, toy.instruction) for toy in toys}) == 1
 
 
 def test_the_fields_are_those_of_the_turn():
-    env = make_env("crafter", prompts={"crafter": {"instruction": "Left: {achievements} {0: 1}"}})
+    env = make_variant(
+        "crafter", prompts={"crafter": {"instruction": "Left: {achievements} {0: 1}"}}
+    )
     first = begin(env, 0)
     assert first.instruction.startswith("Left: 1. Collect Wood,\n2. Place Table")
     assert first.instruction.endswith("{0: 1}")  # these braces hold no name of a field
-    env.world.player.achievements["collect_wood"] = 1
+    env.unwrapped.world.player.achievements["collect_wood"] = 1
     step = act(env, "ACTION: Noop")
     assert step.observation.instruction.startswith("Left: 1. Place Table")
 

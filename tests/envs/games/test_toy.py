@@ -5,6 +5,7 @@ from gymnasium.utils.env_checker import check_env
 
 from envs import make_env
 from envs.games.toy import Toy
+from envs.variants import make_variant
 
 
 def colour(text: str) -> str:
@@ -37,7 +38,7 @@ def test_one_wrong():
 
 
 def test_an_invalid_response_may_end_the_episode():
-    env = make_env("toy", on_invalid="end")
+    env = make_variant("toy", on_invalid="end")
     # nothing is executed that counts, and the costs are the usual .1
     steps, info = play(env, 0, [None, "I do not know."])
     assert steps == [(0.25, False, False, False), (-0.1, True, False, False)]
@@ -46,7 +47,7 @@ def test_an_invalid_response_may_end_the_episode():
     assert play(env, 0, ["ACTION: pass"])[0] == [(0.0, False, False, False)]
     assert play(make_env("toy"), 0, ["I do not know."])[0] == [(-0.1, False, False, False)]
     with pytest.raises(ValueError, match="--on-invalid end: tools-calculator reads whole messages"):
-        make_env("tools-calculator", on_invalid="end")
+        make_variant("tools-calculator", on_invalid="end")
 
 
 def test_time_limit_and_binary_reward():

@@ -1,0 +1,69 @@
+"""Environments whose words or rules the command line changes: --prompts and --on-invalid end."""
+
+from functools import partial
+
+import gymnasium
+
+from common.plugins import UserError
+from envs import key_of, make_env
+from envs.prompts import filled
+
+
+def make_variant(name: str, prompts: dict | None = None, on_invalid: str = "default", **options):
+    """Make the environment `name`, as `envs.make_env` does.
+
+    prompts: a user's own, in the place of ours; see `envs.prompts`
+    on_invalid: "end" ends an episode, as a failure, at a response that names no action
+    """
+    env = make_env(name, **options)
+    table = (prompts or {}).get(key_of(name), {})
+    if "system" in table:
+        env.system_prompt = partial(filled, table["system"], env)
+    if "instruction" in table:
+        env = OwnInstruction(env, table["instruction"])
+    if on_invalid == "end":
+        if not getattr(env.unwrapped, "names_actions", getattr(env, "names_actions", False)):
+            raise UserError(f"--on-invalid end: {name} reads whole messages; leave it out")
+        env = EndsWhenInvalid(env)
+    return env
+
+
+class Variant(gymnasium.Wrapper):
+    """A wrapper that lets the pool prepare the next episode of what it wraps."""
+
+    def prepare(self, seed: int) -> None:
+        prepare = getattr(self.env, "prepare", None)
+        if prepare is not None:
+            prepare(seed)
+
+
+class OwnInstruction(Variant):
+    """Puts a user's own instruction, with the fields of this turn, in the place of ours."""
+
+    def __init__(self, env: gymnasium.Env, instruction: str):
+        super().__init__(env)
+        self.instruction = instruction
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        text, info = self.env.reset(seed=seed, options=options)
+        return text, self._own(info)
+
+    def step(self, response: str):
+        text, reward, terminated, truncated, info = self.env.step(response)
+        return text, reward, terminated, truncated, self._own(info)
+
+    def _own(self, info: dict) -> dict:
+        return {**info, "instruction": filled(self.instruction, self.env.unwrapped)}
+
+
+class EndsWhenInvalid(Variant):
+    """Ends an episode, as a failure, at a response that names no action."""
+
+    def step(self, response: str):
+        text, reward, terminated, truncated, info = self.env.step(response)
+        if not info["valid"]:  # what the default action did counts for nothing
+            inner = self.env.env if isinstance(self.env, Variant) else self.env
+            reward, terminated = -inner.format_penalty, True
+            metrics = info["metrics"] if "metrics" in info else inner.episode_metrics()
+            info = {**info, "success": False, "metrics": metrics}
+        return text, reward, terminated, truncated, info
