@@ -97,6 +97,5 @@ def test_a_run_keeps_them_without_the_file(tmp_path, capsys):
     again = get_args(["--resume", str(run), "--eval-only"])
     assert again.prompts == args.prompts == {"toy": {"system": "Say {actions}."}}
     file.write_text("[toy]\nsystem = 'Other words.'")
-    with pytest.raises(SystemExit):
-        get_args(["--resume", str(run), "--prompts", str(file)])
-    assert "--prompts" in (line := capsys.readouterr().err) and line.count("\n") == 1
+    changed = get_args(["--resume", str(run), "--prompts", str(file)])
+    assert changed.prompts == {"toy": {"system": "Other words."}}
