@@ -4,6 +4,7 @@
 the whole batch. Each computes its share of the rows, and sums give every rank all results.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -20,6 +21,14 @@ class Ranks:
     def share(self, n: int) -> range:
         """Return this rank's part of n things. Parts are equally long if the ranks divide n."""
         return range(self.rank * n // self.size, (self.rank + 1) * n // self.size)
+
+    def deal(self, rows: list, cut: Callable[[list], list]) -> list:
+        """Return this rank's part of sorted rows, cut into batches: equally many on all ranks."""
+        # Every size-th row: each rank gets its share of the long turns.
+        cuts = [cut(rows[rank :: self.size]) for rank in range(self.size)]
+        mine = cuts[self.rank]
+        # Where ZeRO shards the model, a pass is a collective: others wait for a rank that has none.
+        return mine + [[]] * (max(map(len, cuts)) - len(mine))
 
     def gather(self, items: list) -> list:
         """Return the lists of all ranks, one after the other."""

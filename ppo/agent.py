@@ -1,14 +1,13 @@
 """The PPO update: epochs over shuffled minibatches of turns, each cut into micro-batches.
 
 Every loss is a sum over response tokens divided by ONE denominator per minibatch. So gradients do
-not depend on micro-batching, on padding, or on the number of ranks that share a minibatch. Actor
-and critic share one optimizer with two learning rates. `fit_critic` is the critic-only step of the
-warm-up.
+not depend on micro-batching, on padding, or on the number of ranks that share a minibatch.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -23,18 +22,6 @@ GROUPS = ("actor", "critic")  # of parameters, each with its learning rate
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What the actor minimises besides the entropy bonus; the default is PPO's.
-
-    policy_loss: (logps, old_logps, advantages, clip) -> loss and whether it is clipped, (R,)
-    terms: other terms, each (scores, batch, micro_batch) -> its sum over the tokens
-    """
-
-    policy_loss: Callable = policy_loss
-    terms: tuple[Callable, ...] = ()
-
-
 class Agent:
     """Holds the optimizer and makes its steps.
 
@@ -42,31 +29,31 @@ class Agent:
         max_grad_norm, ppo_epoch, minibatch and whiten, as the flags of the same names
     generator: shuffles the turns, in the same way on all ranks
     make_stepper: `Stepper`, or a class that shards the optimizer over the ranks
+    policy_loss: takes the arguments of PPO's and returns what that returns
+    terms: of the loss besides PPO's, each (scores, batch, micro_batch) -> its sum over the tokens
     """
 
     def __init__(
         self, settings, actor_critic, generator: torch.Generator, ranks: Ranks = ALONE,
-        make_stepper: Callable = Stepper, objective: Objective = Objective(),
+        make_stepper: Callable = Stepper, policy_loss: Callable = policy_loss, terms: Sequence = (),
     ):  # fmt: skip
-        self.settings, self.actor_critic, self.objective = settings, actor_critic, objective
-        self.generator, self.ranks = generator, ranks
+        self.settings, self.actor_critic, self.generator = settings, actor_critic, generator
+        self.ranks, self.policy_loss, self.terms = ranks, policy_loss, terms
         groups = self._parameter_groups()
         self.base_lrs = [group["lr"] for group in groups]
-        # A second beta of .999 would average over more steps than many runs have.
+        # Weight decay would pull the policy towards 0, not towards the reference. A second beta of
+        # .999 would average over more steps than many runs have.
         self.optimizer = torch.optim.AdamW(
             groups, betas=(0.9, 0.99), weight_decay=0.0, fused=groups[0]["params"][0].is_cuda
         )
         self.stepper = make_stepper(actor_critic, self.optimizer, settings.max_grad_norm, ranks)
-        self.skipped_steps, self.skipped_rows = 0, []
+        self.skipped_steps, self.skipped_rows = 0, []  # the count, and the turns of the last one
 
     def _parameter_groups(self) -> list[dict]:
-        actor, critic = self.actor_critic.actor_parameters(), self.actor_critic.critic_parameters()
-        return [
-            {"params": actor, "lr": self.settings.lr},
-            {"params": critic, "lr": self.settings.critic_lr},
-        ]
-
-    # ---- learning rates and state -------------------------------------------------------------
+        model, settings = self.actor_critic, self.settings
+        actor = {"params": model.actor_parameters(), "lr": settings.lr}
+        # The critic begins from nothing, so it has a rate of its own, ten times the actor's.
+        return [actor, {"params": model.critic_parameters(), "lr": settings.critic_lr}]
 
     def schedule_lr(self, progress: float) -> None:
         """Set the learning rates for an update; progress: share of the updates already made."""
@@ -99,8 +86,6 @@ class Agent:
         self.generator.set_state(state["generator"])
         self.skipped_steps = state["skipped_steps"]
 
-    # ---- updates ------------------------------------------------------------------------------
-
     def plan(self, batch) -> list[list[list[int]]]:
         """Return the minibatches of each epoch; a minibatch is a list of `batch.rows`.
 
@@ -123,18 +108,16 @@ class Agent:
         advantages = batch.advantages  # (E, N, T)
         if self.settings.whiten == "on":  # so that the scale of rewards does not change the steps
             advantages = whiten(advantages, batch.response_mask)
-        sums, tokens, norms, first_ratio = {}, 0, [], None
-        for epoch in plan:
-            for rows in epoch:
-                totals, ratio = self._minibatch(batch, advantages, rows)
-                # At first the policy is pi_old: a ratio other than 1 betrays a fault in scoring.
-                first_ratio = ratio if first_ratio is None else first_ratio
-                tokens += totals.pop("tokens")
-                norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
-                for name, total in totals.items():
-                    sums[name] = sums.get(name, 0.0) + total
+        sums, norms, ratios = Counter(), [], []
+        for rows in chain.from_iterable(plan):
+            totals, ratio = self._minibatch(batch, advantages, rows)
+            sums.update(totals)  # a Counter adds
+            ratios.append(ratio)
+            norms.append(self._step(rows, totals["policy_loss"] + totals["value_loss"]))
+        tokens = sums.pop("tokens")
         figures = {name: total / tokens for name, total in sums.items()} | {
-            "ratio_first_minibatch": first_ratio,
+            # At first the policy is pi_old: a ratio other than 1 betrays a fault in scoring.
+            "ratio_first_minibatch": ratios[0],
             "grad_norm": sum(math.hypot(*both) for both in norms) / len(norms),
             "skipped_steps": self.skipped_steps,
             "lr": self.optimizer.param_groups[0]["lr"],
@@ -176,12 +159,10 @@ class Agent:
             scores = self.stepper.model(micro, entropy_grad=settings.entropy_coef > 0)
             old_logps = batch.take(batch.logps, micro.rows)  # (R,), like all that follow
             gains = batch.take(advantages, micro.rows)
-            policy, clipped = self.objective.policy_loss(
-                scores.logps, old_logps, gains, settings.clip
-            )
+            policy, clipped = self.policy_loss(scores.logps, old_logps, gains, settings.clip)
             value = self._value_loss(batch, micro, scores.values)
             loss = policy.sum() / n_tokens + value.sum() / n_weights
-            for term in self.objective.terms:
+            for term in self.terms:
                 loss = loss + term(scores, batch, micro) / n_tokens
             if settings.entropy_coef > 0:
                 loss = loss - settings.entropy_coef * scores.entropies.sum() / n_tokens
@@ -192,7 +173,7 @@ class Agent:
                 figures = (policy, value, scores.entropies, kl, clipped)  # in the order of FIGURES
                 sums += torch.stack([figure.sum() for figure in figures])
                 log_ratios.append(scores.logps - old_logps)
-        log_ratios = torch.cat(log_ratios)
+        log_ratios = torch.cat(log_ratios)  # with a 0, as a rank may have had no turns
         extremes = self.ranks.gather([log_ratios[log_ratios.abs().argmax()].item()])
         ratio = torch.tensor(max(extremes, key=abs)).exp().item()
         sums = dict(zip(FIGURES, self.ranks.sum(sums).tolist(), strict=True))

@@ -9,17 +9,23 @@ import math
 
 from common.ranks import ALONE, Ranks
 from storage.batch import Scoring
-from storage.collection import Collection, Schedule, Turn
+from storage.collection import Collection, Turn
 from storage.episodes import Episodes
 from storage.schedules import never
 
 
-class UntilNoneIsLeft(Schedule):
+class UntilNoneIsLeft:
     """The schedule of an evaluation: environments go on until no episode is left to begin."""
 
     def wants(self, n: int, turns: list[list[Turn]]) -> bool:
         step = turns[n][-1].step if turns[n] else None
         return step is None or not step.done or step.first is not None
+
+    def ready_to_ask(self, n: int, turns: list[list[Turn]]) -> list[int]:
+        return [n]
+
+    def group_member(self, n: int) -> int:
+        return 0
 
 
 class EvaluationEpisodes(Collection):

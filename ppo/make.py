@@ -4,16 +4,15 @@ from functools import partial
 
 import torch
 
-from common.plugins import find
 from common.ranks import Ranks
-from ppo.agent import Agent, Objective
+from ppo.agent import Agent
 from ppo.criticless import CriticlessAgent
 from ppo.kl import KLPenalty
 from ppo.optimizer import Stepper
-from ppo.terms import make_objective
+from ppo.terms import KLInLoss, make_policy_loss, terms_of
 from ppo.warmup import WarmUp, every_fourth
 
-PLACES = {"reward": "ppo.kl:KLPenalty", "loss": "ppo.terms:KLInLoss"}  # --kl-in
+PLACES = {"reward": KLPenalty, "loss": KLInLoss}  # --kl-in
 
 
 def make_agent(args, actor_critic, ranks: Ranks, kl: KLPenalty | None = None) -> Agent:
@@ -24,15 +23,17 @@ def make_agent(args, actor_critic, ranks: Ranks, kl: KLPenalty | None = None) ->
 
         stepper = partial(ZeroStepper, stage=args.zero_stage, offload=args.offload_optimizer)
     agent = CriticlessAgent if args.no_critic else Agent
-    objective = Objective(*make_objective(args.tis_cap, kl))
-    return agent(args, actor_critic, generator, ranks, stepper, objective)
+    return agent(
+        args, actor_critic, generator, ranks, stepper,
+        policy_loss=make_policy_loss(args.tis_cap),
+        terms=terms_of(kl),
+    )  # fmt: skip
 
 
 def make_kl(batch) -> KLPenalty:
     """Make the penalty that the flags of the batch describe."""
-    penalty = find("place of the KL", batch.kl_in, PLACES)
     estimator = "k3" if batch.kl_in == "loss" else "k1"
-    return penalty(batch.kl_coef, estimator, batch.kl_target)
+    return PLACES[batch.kl_in](batch.kl_coef, estimator, batch.kl_target)
 
 
 def make_warm_up(args) -> WarmUp:

@@ -9,10 +9,13 @@ from ppo.kl import KLPenalty
 from ppo.losses import policy_loss, surrogate
 
 
-def make_objective(tis_cap: float | None, kl) -> tuple[Callable, tuple[Callable, ...]]:
-    """Return the fields of an `Objective`. kl: what `make_kl` returns, or None"""
-    loss = policy_loss if tis_cap is None else partial(capped_policy_loss, cap=tis_cap)
-    return loss, (kl,) if isinstance(kl, KLInLoss) else ()
+def terms_of(kl: KLPenalty | None) -> list[Callable]:
+    """Return the terms of an `Agent`'s loss. kl: what `make_kl` returns"""
+    return [kl] if isinstance(kl, KLInLoss) else []
+
+
+def make_policy_loss(tis_cap: float | None) -> Callable:
+    return policy_loss if tis_cap is None else partial(capped_policy_loss, cap=tis_cap)
 
 
 def capped_policy_loss(

@@ -25,15 +25,19 @@ class Turn(NamedTuple):
     step: object  # what the environment made of it
 
 
-class Schedule:
-    """Decides when environments take turns. Here each goes on by itself.
+@dataclass(frozen=True)
+class FixedTurns:
+    """The paper's schedule: exactly E = e_len turns of each environment, each at its own pace.
 
-    turns: for each of this rank's environments, the turns that it has completed in this batch
+    Episodes go on across batches, so long episodes are in a batch as often as short ones. The
+    methods get the turns that each of this rank's environments has completed in this batch.
     """
+
+    e_len: int
 
     def wants(self, n: int, turns: list[list[Turn]]) -> bool:
         """Whether environment n takes another turn in this batch."""
-        raise NotImplementedError
+        return len(turns[n]) < self.e_len
 
     def ready_to_ask(self, n: int, turns: list[list[Turn]]) -> Sequence[int]:
         """The environments to ask for a response once environment n has completed a turn."""
@@ -42,17 +46,6 @@ class Schedule:
     def group_member(self, n: int) -> int:
         """Number of environment n among those that play the same episodes: their noise differs."""
         return 0
-
-
-@dataclass(frozen=True)
-class FixedTurns(Schedule):
-    """Exactly E = e_len turns of each environment. Episodes go on across batches, so long episodes
-    are in a batch as often as short ones."""
-
-    e_len: int
-
-    def wants(self, n: int, turns: list[list[Turn]]) -> bool:
-        return len(turns[n]) < self.e_len
 
 
 def at_faults(step) -> bool:
@@ -65,6 +58,7 @@ class Collection:
     """Collects this rank's share of N environments, numbered from 0.
 
     n_env: N, environments of all ranks together
+    schedule: a `FixedTurns`, or an object with the same methods
     scoring: how the batch is scored later; it also knows the ranks
     needs_bootstrap: whether V stands for what a Step cut off, as `at_faults`
     episodes: record of the episodes under way and the finished ones; outlives the batch
@@ -72,7 +66,7 @@ class Collection:
     """
 
     def __init__(
-        self, n_env: int, schedule: Schedule, scoring: Scoring, *,
+        self, n_env: int, schedule, scoring: Scoring, *,
         needs_bootstrap: Callable = at_faults, episodes: Episodes | None = None,
         make_batch: Callable = Batch,
     ):  # fmt: skip

@@ -2,12 +2,13 @@
 
 A row is one line of the model's input: the prompt and the response of one turn, or of several turns
 that extend one another (`storage.merged`), padded on the right to the longest row of its
-micro-batch. Only here do ragged ids become tensors, and only here are rows dealt out to ranks.
+micro-batch. Only here do ragged ids become tensors.
 """
 
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -63,19 +64,11 @@ def micro_batches(
     """Yield this rank's share of some rows in micro-batches of at most token_budget padded tokens.
 
     rows: indices of the samples of each row, from old to new; the last one holds all others
-    A row that is longer than the budget gets a micro-batch of its own. All ranks get equally many
-    micro-batches; ranks that run out get dummies: no turns, one row with an empty response mask.
+    A row that is longer than the budget gets a micro-batch of its own.
     """
     rows = sorted(rows, key=lambda turns: (samples[turns[-1]].length, turns[-1]))  # little padding
-    # Every size-th row of the sorted ones: each rank gets its share of the long turns.
-    plans = [_cut(rows[rank :: ranks.size], samples, token_budget) for rank in range(ranks.size)]
-    for chosen in plans[ranks.rank]:
+    for chosen in ranks.deal(rows, partial(_cut, samples=samples, token_budget=token_budget)):
         yield _pad(chosen, samples, device)
-    # Where ZeRO shards the model, a pass is a collective: others would wait for a rank with fewer.
-    for _ in range(max(map(len, plans)) - len(plans[ranks.rank])):
-        zeros = torch.zeros(1, 2, dtype=torch.long, device=device)
-        none = zeros[0, :0]
-        yield MicroBatch(none.cpu(), zeros, zeros.bool(), tokens=none, temperature=none.float())
 
 
 def _cut(rows: list[list[int]], samples: list[Sample], token_budget: int) -> list[list[list[int]]]:
@@ -88,18 +81,19 @@ def _cut(rows: list[list[int]], samples: list[Sample], token_budget: int) -> lis
 
 
 def _pad(rows: list[list[int]], samples: list[Sample], device) -> MicroBatch:
+    """Without rows, return one row of padding alone, which a model can compute."""
     whole = [samples[turns[-1]] for turns in rows]
-    lines = [tensor(chain(sample.prompt, sample.response)) for sample in whole]
+    lines = [tensor(chain(sample.prompt, sample.response)) for sample in whole] or [tensor([0, 0])]
     masks = [torch.zeros(len(line), dtype=torch.bool) for line in lines]
-    for mask, turns in zip(masks, rows, strict=True):
+    for mask, turns in zip(masks, rows, strict=False):
         for turn in turns:
             mask[len(samples[turn].prompt) : samples[turn].length] = True
     turns = list(chain(*rows))
     tokens = tensor(chain(*[samples[turn].response for turn in turns]))
-    lengths = torch.tensor([len(samples[turn].response) for turn in turns])
+    lengths = torch.tensor([len(samples[turn].response) for turn in turns], dtype=torch.long)
     temperature = torch.tensor([samples[turn].temperature for turn in turns])
     return MicroBatch(
-        torch.tensor(turns),
+        tensor(turns),
         # 0 pads, though it may be a real token: the mask alone says what is a response.
         pad_sequence(lines, batch_first=True).to(device),
         pad_sequence(masks, batch_first=True).to(device),

@@ -7,11 +7,11 @@ several episodes that began from the same seed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.collection import Schedule, Turn
+from storage.collection import Turn
 
 
 @dataclass(frozen=True)
-class WholeEpisodes(Schedule):
+class WholeEpisodes:
     """Whole episodes, at least e_len turns for each environment on average over its group.
 
     group_size: environments that play the same episodes; neighbours make a group

@@ -29,13 +29,13 @@ from envs.pool.groups import episode_seeds
 from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
 from memory.window import WindowMemory
-from ppo.agent import Agent, Objective
+from ppo.agent import Agent
 from ppo.criticless import CriticlessAgent
 from ppo.engines.contract import Response
 from ppo.kl import KLPenalty, k3
 from ppo.model.actor_critic import Reference
 from ppo.model.make import build
-from ppo.terms import KLInLoss, make_objective
+from ppo.terms import KLInLoss, terms_of
 from recipes import TINY
 from reports import viewer
 from run.figures import batch_figures, update_figures
@@ -220,12 +220,12 @@ def figures_of_an_update(agent, rollouts):
     return batch_figures(rollouts) | made | update_figures(rollouts, plan)
 
 
-def make_agent(actor_critic, objective=None, make=Agent, **options):
+def make_agent(actor_critic, terms=(), make=Agent, **options):
     settings = make_settings(
         lr=1e-2, critic_lr=1e-2, value_clip=0.5, entropy_coef=0.01, minibatch=5, **options
     )
     generator = torch.Generator().manual_seed(0)
-    return make(settings, actor_critic, generator, objective=objective or Objective())
+    return make(settings, actor_critic, generator, terms=terms)
 
 
 def test_an_update_and_its_figures_know_no_missing_turns():
@@ -287,7 +287,7 @@ def test_the_kl_as_a_term_of_the_loss():
     gradients = []
     in_loss, in_reward = KLInLoss(0.3, "k3", None), KLPenalty(0.3, "k3", None)
     for kl in (None, in_loss, in_reward):
-        agent = make_agent(actor_critic, Objective(*make_objective(None, kl)))
+        agent = make_agent(actor_critic, terms_of(kl))
         agent._minibatch(rollouts, rollouts.advantages, rollouts.rows)
         gradients.append(actor_critic.lm.lm_head.weight.grad.clone())
         actor_critic.zero_grad()

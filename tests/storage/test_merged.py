@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from ppo.advantages import make_estimator, whiten
-from ppo.agent import Agent, Objective
-from ppo.losses import policy_loss
+from ppo.agent import Agent
 from ppo.model.actor_critic import Reference
 from ppo.model.lora import AdaptersOff
 from ppo.model.make import build
@@ -103,7 +102,7 @@ def trained(layout, token_budget: int, lora_rank=0, **options):
     agent = Agent(
         make_settings(value_clip=0.5, entropy_coef=0.01, minibatch=8), actor_critic,
         torch.Generator().manual_seed(0),
-        objective=Objective(policy_loss, (KLInLoss(0.1, "k3", None),)),
+        terms=[KLInLoss(0.1, "k3", None)],
     )  # fmt: skip
     rollouts = fill_batch(E=6, extends=True, token_budget=token_budget, layout=layout)
     rollouts.score(actor_critic, reference, [list(range(0, 24, 2)), list(range(1, 24, 2))])
