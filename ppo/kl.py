@@ -42,7 +42,7 @@ class KLPenalty:
     @property
     def reward_coef(self) -> float:
         """The coefficient with which the estimate is subtracted from the rewards."""
-        return self.coef
+        return self.coef  # `ppo.terms` has a penalty that is part of the loss instead
 
     def update(self, kl: float, n_turns: int) -> None:
         """Move beta after a batch of `n_turns` turns; kl: its mean per response token."""
@@ -53,7 +53,7 @@ class KLPenalty:
             self.coef *= 1 + error * min(1.0, n_turns / HORIZON)
 
     def state_dict(self) -> dict[str, float]:
-        return {"coef": self.coef}
+        return {"coef": self.coef}  # what adapts; estimate and target are the command line's
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         if self.target is not None:  # a constant coefficient is the one of this command line

@@ -37,6 +37,7 @@ class Stepper:
         # One norm of both: where the critic is far off, the actor is slowed down as well.
         norm = torch.stack(norms).norm()
         clip_grads_with_norm_(sum(groups, []), self.max_grad_norm, norm)
+        # A single nan in a gradient would make all weights nan, for good.
         finite = math.isfinite(norm) and math.isfinite(loss)
         if finite:
             self.optimizer.step()
@@ -55,7 +56,7 @@ class Stepper:
     def state_dict(self) -> dict:
         """Return trained parameters and the optimizer's state, which fit any number of ranks."""
         named = self.actor_critic.named_parameters()
-        trained = {name: p.detach() for name, p in named if p.requires_grad}
+        trained = {name: p.detach() for name, p in named if p.requires_grad}  # adapters, with LoRA
         return {"actor_critic": trained, "optimizer": self.optimizer.state_dict()}
 
     def save(self, folder: Path) -> None:

@@ -43,7 +43,7 @@ class WarmUp:
 
     def __call__(self, agent, batch, estimator) -> dict[str, float]:
         """Return the warmup/* metrics."""
-        agent.begin_warm_up(self.w_lr)
+        agent.begin_warm_up(self.w_lr)  # the actor's parameters stay as they are, to the bit
         held_out = self.held_out(batch.n_env)  # (N,)
         trained = [row for row in batch.rows if not held_out[row % batch.n_env]]
         count = max(1, round(self.w_fraction * len(trained)))
@@ -55,6 +55,7 @@ class WarmUp:
             batch.compute_returns(estimator)
             loss = agent.fit_critic(batch, agent.shuffled(batch, trained)[:count])
             self.rounds += 1
+        # Once more, so that the figures speak of the critic with which the updates begin.
         batch.score_values(agent.actor_critic)
         batch.compute_returns(estimator)
         agent.end_warm_up()
@@ -76,6 +77,7 @@ def _explained(batch, held_out: Tensor, gamma_step: float) -> dict[str, float]:
         outcomes[t, n] = False
     for t in reversed(range(E)):
         ends = batch.episode_ends[t]
+        # The return restarts where an episode ends: the next one's rewards are not its own.
         returns[t] = rewards[t] + gamma_step * returns[t + 1].masked_fill(ends, 0.0)
         known[t] = torch.where(ends, outcomes[t], known[t + 1])
     figures = {}

@@ -70,12 +70,12 @@ class Batch:
         self.e_len, self.n_env = len(by_turn), len(turns)
         flat = enumerate(chain(*by_turn))
         self.played = {row: turn for row, turn in flat if turn is not MISSING}
-        self.rows = list(self.played)
+        self.rows = list(self.played)  # turns to train on
         self.samples = [
             Sample(r.prompt.ids, r.ids, r.temperature) if r else Sample((), ())
             for r in chain(*self.responses)
         ]
-        self.layout = scoring.layout(self.samples, self.n_env)
+        self.layout = scoring.layout(self.samples, self.n_env)  # which turns share a model row
         self._pad()
 
     def _pad(self) -> None:
@@ -83,13 +83,14 @@ class Batch:
         E, N = self.e_len, self.n_env
         lengths = [len(sample.response) for sample in self.samples]
         lengths = torch.tensor(lengths, device=self.device).view(E, N, 1)
-        T = int(lengths.max())
+        T = int(lengths.max())  # prompts are not in these tensors: they are state, never decisions
         self.response_mask = torch.arange(T, device=self.device) < lengths  # (E, N, T)
         zeros = torch.zeros(E, N, T, device=self.device)
         self.logps, self.ref_logps = zeros, zeros.clone()
         self.values, self.rewards = zeros.clone(), zeros.clone()
         rewards = [[step.reward if step else 0.0 for step in row] for row in self.steps]
         rewards = torch.tensor(rewards, device=self.device).unsqueeze(-1)
+        # clamp: a missing turn has no last token; its reward of 0 lands where the mask is False
         self.rewards.scatter_(-1, (lengths - 1).clamp(min=0), rewards)
         # A missing turn stands behind the end of an episode, so nothing flows back through it.
         ends = [[step.done if step else True for step in row] for row in self.steps]
@@ -110,7 +111,7 @@ class Batch:
         """Write the flat results (R,) of the turns `rows` into a tensor (E, N, T)."""
         mask = self.masks(rows)
         block = torch.zeros(mask.shape, dtype=tensor.dtype, device=tensor.device)
-        block[mask] = flat.to(tensor.dtype)
+        block[mask] = flat.to(tensor.dtype)  # the mask runs turn by turn, as the flat results do
         tensor.flatten(0, 1)[rows] = block  # flatten returns a view: this writes into `tensor`
 
     def take(self, tensor: Tensor, rows: Tensor) -> Tensor:
@@ -128,7 +129,7 @@ class Batch:
         """
         computed = [getattr(self, name) for name in self.COMPUTED]
         for tensor in computed:
-            tensor.zero_()
+            tensor.zero_()  # rows that other ranks compute must be 0 when ranks are summed
         for micro in chain.from_iterable(map(self.micro_batches, minibatches)):
             scores = self.scoring.old_scores(self, actor_critic, micro)
             found = (scores.logps, reference(micro), scores.values)
@@ -141,7 +142,7 @@ class Batch:
     @torch.no_grad()
     def score_values(self, actor_critic) -> None:
         """Compute V alone, for the critic's warm-up: the actor stands still, so the KL is 0."""
-        self.values.zero_()
+        self.values.zero_()  # as in `score`
         for micro in self.micro_batches(self.rows):
             self.put(self.values, micro.rows, actor_critic.values(micro))
         self.scoring.ranks.sum(self.values)
@@ -155,7 +156,7 @@ class Batch:
         """
         cut, scoring = sorted(self.final_prompts), self.scoring
         prompts = self.next_prompts + [self.final_prompts[at] for at in cut]
-        samples = [Sample(prompt.ids, [0]) for prompt in prompts]
+        samples = [Sample(prompt.ids, [0]) for prompt in prompts]  # 0: any token would do
         rows, values = [[row] for row in range(len(samples))], torch.zeros(len(samples))
         for micro in micro_batches(samples, rows, scoring.token_budget, self.device, scoring.ranks):
             values[micro.rows] = actor_critic.values(micro).float().cpu()
@@ -172,6 +173,7 @@ class Batch:
     def penalise_kl(self, kl) -> None:
         """Subtract beta times the KL estimate from each response token's reward (paper, 3.1)."""
         if kl.reward_coef > 0:  # else there may be no reference, and log pi_0 is unknown
+            # Per token, so that each is charged for its own divergence (k1: unbiased).
             estimate = kl.estimate(self.logps, self.ref_logps)
             self.rewards -= kl.reward_coef * torch.where(self.response_mask, estimate, 0.0)
 
@@ -193,7 +195,7 @@ class Batch:
         episode is worth 0, or V of its final observation if it was cut off.
         """
         next_values = torch.cat([self.values[1:, :, 0].cpu(), self.bootstrap.unsqueeze(0)])
-        next_values[self.episode_ends] = 0.0
+        next_values[self.episode_ends] = 0.0  # the paper's binary reward: a time limit is a failure
         for (t, n), value in self.final_values.items():
             next_values[t, n] = value
         return next_values.to(self.device)

@@ -79,13 +79,13 @@ class Collection:
     def _begin(self) -> None:
         N = len(self.share)
         self.responses = [None] * N  # the response that each environment acts on
-        self.turns: list[list[Turn]] = [[] for _ in range(N)]
+        self.turns: list[list[Turn]] = [[] for _ in range(N)]  # ragged until `join`
         self.next_prompts = [None] * N  # s_{E+1} of each environment: its value is the bootstrap
         self.final_prompts = {}  # (t, n) -> prompt at the final observation of an episode cut off
 
     def longer(self, times: int) -> "Collection":
         """Return an empty collection of `times` batches at once, with the same `episodes`."""
-        collection = copy(self)
+        collection = copy(self)  # shallow: the record of episodes is shared on purpose
         collection.schedule = replace(self.schedule, e_len=times * self.schedule.e_len)
         collection._begin()
         return collection
@@ -101,6 +101,7 @@ class Collection:
 
     def progress(self) -> float:
         """Return the share of this rank's turns that are complete; whole episodes may pass 1."""
+        # e_len is what the schedule asks for: at least so many turns on average
         return sum(self.counts) / (len(self.turns) * self.schedule.e_len)
 
     def wants(self, n: int) -> bool:
@@ -118,22 +119,22 @@ class Collection:
 
     def keep_response(self, n: int, response) -> None:
         """Keep the response that environment n is about to act on."""
-        self.responses[n] = compact(response)
+        self.responses[n] = compact(response)  # a batch may hold a million turns
         self.episodes.previous_ids[self.share[n]] = whole(response)
 
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered, which completes its turn."""
-        done = self.next_prompts[n] is not None
+        done = self.next_prompts[n] is not None  # a further turn would miss its prompt's value
         assert not done, f"environment {n} already has its {len(self.turns[n])} turns"
         self.turns[n].append(Turn(self.responses[n], step))
 
     def bootstrap(self, n: int, prompt) -> None:
         """Keep what the agent would have seen after the turn just inserted, which was cut off."""
-        self.final_prompts[len(self.turns[n]) - 1, n] = prompt
+        self.final_prompts[len(self.turns[n]) - 1, n] = prompt  # not the next episode's first one
 
     def finish(self, n: int, prompt) -> None:
         """Keep the prompt s_{E+1} that follows the last turn of environment n."""
-        self.next_prompts[n] = prompt
+        self.next_prompts[n] = prompt  # nothing is sampled for it: only its value is needed
 
     def join(self) -> Batch:
         """Bring the turns of all ranks together: each rank gets the whole batch."""
@@ -154,7 +155,7 @@ class Collection:
 
     def after_update(self, batch: Batch) -> None:
         """Forget the turns that were trained on. Environments go on from where they are."""
-        self.episodes.turns += len(batch.rows)
+        self.episodes.turns += len(batch.rows)  # trained turns; those of the warm-up do not count
         self._begin()
 
 
