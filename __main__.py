@@ -24,7 +24,8 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "failures": ("reports.failures:main", [], "group the failed episodes of a run"),
     "view": ("reports.viewer:main", [], "show what the model of a run said"),
     "reproduce": ("paper.reproduce:main", [], "make a table or a figure of the paper"),
-    "fit": ("main:program", ["--dry-run-memory"], "estimate whether a run fits into memory"),
+    "recipe": ("arguments:main", [], "print all settings of a run, as a command line"),
+    "fit": ("run.fit.__main__:main", [], "estimate whether a run fits into memory"),
     "push": ("reports.push:main", [], "push a run's model to the Hugging Face hub"),
     "serve": ("reports.serve:main", [], "serve a run's model to agents"),
 }

@@ -8,7 +8,7 @@ Importing this file has no effects, and it imports nothing slow: `--help` answer
 import json
 import os
 import sys
-from argparse import SUPPRESS, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote
@@ -38,10 +38,12 @@ from common.flags import (
 from common.plugins import UserError
 from envs import family
 from envs.checks import check_data, check_prompts
+from envs.pool.execution import FORMS, TIMEOUT, env_workers
 from envs.prompts import prompts_of
 from recipes import LORA_LR, NARROW, recipe
 from run.checks import check, check_method, listed, unused
 from run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
+from run.estimator import has_critic, is_whitened
 
 ABOUT = """Train a language model as an agent with PPO, or evaluate one. The defaults shown are
 those of the environment and the model on this command line. They are the paper's; some environments
@@ -71,9 +73,7 @@ class Environment:
     max_episode_steps: CountOrNone = flag(None, "turns after which an episode is truncated (default: the task's limit)")
     format_penalty: Coefficient = flag(0.1, "cost of a turn whose response names no valid action")
     on_invalid: Literal["default", "end"] = flag("default", "such a turn executes the default action, or ends the episode")
-    env_workers: Whole = flag(0, "processes that run the environments; 0: the trainer's own")
-    env_threads: Whole = flag(0, "threads that run them instead, for environments that wait; without a time limit")
-    env_timeout: Bound = flag(300, "seconds that a turn may take, in workers and for agents")
+    env_workers: int | str = flag(0, f"{FORMS}: what runs the environments, and how long a turn may take there and with agents, {TIMEOUT:.0f} s unless named; 0: the trainer itself; threads, for environments that wait, cannot be stopped", type=env_workers, metavar="K")
     data: str | None = flag(None, "rows of gsm8k, JSONL or parquet (default: generated ones)", type=os.path.abspath, metavar="PATH")
     prompts: dict | None = flag(None, "your own prompts instead of ours, TOML: docs/environments.md", type=prompts_of, metavar="FILE")
     endpoint_sampling: Literal["refuse", "run", "untrained"] = flag("refuse", "agents' requests with top_p and the like: refuse them, ignore their options, or answer as asked without training on it")
@@ -114,15 +114,13 @@ class Batch:
     e_len: Count = flag(8, "turns of each environment per update")
     group_size: Whole = flag(0, "collect whole episodes, this many from one seed, n_env x e_len turns or more; 0: exactly e_len turns of each environment")
     advantages: str = flag("dual-gae", "dual-gae, token-gae, turn-gae, rloo, grpo, gigpo or module:function")
-    no_critic: bool = flag(False, "train without values, as rloo, grpo and gigpo always do")
     gamma_step: Unit = flag(0.99, "discount from turn to turn")
     lam_step: Unit = flag(0.95, "GAE lambda from turn to turn")
     gamma_token: Unit = flag(1.0, "discount from token to token")
     lam_token: Unit = flag(1.0, "GAE lambda from token to token")
-    whiten: Literal["on", "off"] = flag("on", "scale advantages to mean 0, variance 1")
     use_proper_time_limits: bool = flag(False, "bootstrap with V at a time limit, which otherwise counts as a failure")
     kl_in: Literal["reward", "loss"] = flag("reward", "put the KL penalty into the reward or the loss")
-    kl_coef: Coefficient = flag(0.001, "coefficient beta of the KL penalty")
+    kl_coef: Coefficient = flag(0.001, "coefficient beta of the KL penalty; 0: there is no reference model")
     kl_target: TargetOrNone = flag(None, "KL per token that beta adapts to (default: beta is constant)")
 
 
@@ -133,14 +131,13 @@ class Update:
     num_updates: Count = flag(300, "number of PPO updates")
     num_turns: CountOrNone = flag(None, "also end after the update that reaches this many turns")
     critic_layers: Whole = flag(2, "layers of the critic, copied from the actor's top; 0: a linear head alone")
-    value_grad_trunk: bool = flag(False, "let the value loss train the layers that actor and critic share")
     lr: Unit = flag(1e-6, "learning rate of the actor, or of its adapters")
     critic_lr: Unit = flag(1e-5, "learning rate of the critic")
     lr_schedule: Literal["constant", "linear"] = flag("constant", "linear: both learning rates fall to 0")
     ppo_epoch: Count = flag(1, "passes over a batch")
     minibatch: Count = flag(128, "turns per optimizer step")
     token_budget: Count = flag(4096, "padded tokens per forward pass")
-    merge_turns: Literal["auto", "on", "off"] = flag("auto", "turns that extend one another share a row; auto: if it saves a tenth")
+    rows: Literal["auto", "padded", "packed", "merged", "packed+merged"] = flag("auto", "padded: a row per turn; packed: no padding; merged: turns that extend one another share a row; auto: packed on a GPU in bfloat16, merged if it saves a tenth")
     clip: Bound = flag(0.2, "clip range of the probability ratio")
     value_clip: Bound = flag(0.5, "clip range of value changes; inf: off")
     first_token_weight: FirstWeight = flag(3.0, "weight of a turn's first token in the value loss; inf: it alone counts")
@@ -148,11 +145,9 @@ class Update:
     max_grad_norm: Bound = flag(1.0, "largest norm of a gradient; inf: off")
     dtype: Literal["auto", "float32", "bfloat16"] = flag("auto", "dtype of activations; auto: bfloat16 on a GPU")
     gradient_checkpointing: bool = flag(False, "recompute activations in the backward pass")
-    packed: Literal["auto", "on", "off"] = flag("auto", "train without padding; auto: on a GPU in bfloat16")
     lora_rank: Whole = flag(0, "rank of LoRA adapters; 0: train all weights")
-    reference: Literal["device", "host", "sharded", "none"] = flag("device", "where the frozen initial model is kept; none: there is none")
-    zero_stage: Literal[0, 1, 2, 3] = flag(0, "DeepSpeed ZeRO stage")
-    offload_optimizer: bool = flag(False, "keep Adam's state in host memory")
+    zero_stage: Literal[0, 1, 2, 3] = flag(0, "DeepSpeed ZeRO stage; 3 shards the reference, too")
+    offload: Literal["none", "reference", "optimizer", "both"] = flag("none", "what is kept in host memory: the frozen initial model, Adam's state")
     tis_cap: RatioOrNone = flag(None, "take old log-probs from the engine, with ratios up to this")
 
 
@@ -164,11 +159,9 @@ class Run:
     run_dir: Path | None = flag(None, "directory of the run (default: runs/<env>-seed<seed>-<time>)", type=folder, metavar="DIR")
     resume: Path | None = flag(None, "go on from the newest checkpoint of RUN; auto: of --run-dir, if a run is there", type=folder, metavar="RUN")
     save_interval: Count = flag(30, "updates between checkpoints")
-    eval_interval: Whole = flag(30, "updates between evaluations; 0: none")
-    skip_first_eval: bool = flag(False, "do not evaluate the initial model")
+    eval_interval: Whole = flag(30, "updates between evaluations; 0: none; more than --num-updates: of the trained model alone, not of the initial one")
     eval_episodes: Count = flag(256, "episodes of an evaluation")
     eval_only: bool = flag(False, "evaluate, report what the model says, and stop")
-    dry_run_memory: bool = flag(False, "estimate the memory, and stop")
     track: Literal["none", "wandb"] = flag("none", "where metrics go besides TensorBoard")
     log_envs: Whole = flag(2, "environments whose turns are logged")
 # fmt: on
@@ -185,7 +178,8 @@ PARTS = {
 
 
 class Arguments(Namespace):
-    """The settings of a run: `args.update` has those of the update, `vars(args)` has all."""
+    """The settings of a run: `args.update` has those of the update, `vars(args)` has all. What
+    follows from them is a property."""
 
     def __getattr__(self, name: str):
         if name not in PARTS:
@@ -193,29 +187,51 @@ class Arguments(Namespace):
         part, values = PARTS[name], vars(self)
         return part(**{each.name: values[each.name] for each in fields(part)})
 
+    @property
+    def no_critic(self) -> bool:
+        """Whether the estimator needs no values."""
+        return not has_critic(self.advantages)
 
-def get_args(argv: list[str] | None = None) -> Arguments:
-    """Parse and check a command line. A mistake prints one line and exits with code 2."""
+    @property
+    def whiten(self) -> bool:
+        """Whether advantages are scaled to mean 0 and variance 1."""
+        return is_whitened(self.advantages)
+
+    @property
+    def reference(self) -> str:
+        """Where the frozen initial model is kept: none, device, host or sharded."""
+        if self.kl_coef == 0:
+            return "none"
+        if self.offload in ("reference", "both"):
+            return "host"
+        return "sharded" if self.zero_stage == 3 and not self.lora_rank else "device"
+
+    @property
+    def offload_optimizer(self) -> bool:
+        """Whether Adam's state is kept in host memory."""
+        return self.offload in ("optimizer", "both")
+
+
+def get_args(
+    argv: list[str] | None = None, program: str = "main.py", quick: bool = False
+) -> Arguments:
+    """Parse and check a command line. A mistake prints one line and exits with code 2.
+
+    program: what messages call it; quick: nothing will run, so whether there is a GPU is guessed
+    """
     argv = sys.argv[1:] if argv is None else argv
-    parser = Parser("main.py", usage="%(prog)s [flags]", description=ABOUT)
+    parser = Parser(program, usage="%(prog)s [flags]", description=ABOUT)
     for part in PARTS.values():
         add_flags(parser, part)
-    words = "print all settings of this command line, as a command line, and stop"
-    parser.add_argument("--show-recipe", action="store_true", default=SUPPRESS, help=words)
     try:
         typed, unknown = parser.parse_known_args([word for word in argv if word not in HELP])
         typed = vars(typed)
-        show = typed.pop("show_recipe", False)
-        settings = settings_of(typed, quick=bool(show or unknown or HELP & {*argv}))
+        settings = settings_of(typed, quick or bool(unknown or HELP & {*argv}))
         parser.set_defaults(**settings)  # for the help
         parser.parse_args(argv)  # prints the help, and refuses unknown flags
-        args = checked(settings, typed)
+        return checked(settings, typed)
     except ValueError as error:
         parser.error(str(error))
-    if show:
-        print(command_line(args))
-        parser.exit()
-    return args
 
 
 def settings_of(typed: dict, quick: bool) -> dict:
@@ -224,8 +240,6 @@ def settings_of(typed: dict, quick: bool) -> dict:
     resumed = resumed_run(typed)
     saved = saved_args(resumed) if resumed else {}
     saved = known_settings(saved, typed)
-    if typed.get("env_threads") or typed.get("env_workers"):  # one kind replaces the other
-        saved = {k: v for k, v in saved.items() if k not in ("env_workers", "env_threads")}
     return defaults(typed, quick) | saved
 
 
@@ -270,7 +284,7 @@ def defaults(typed: dict, quick: bool) -> dict:
     width = hidden_size(model) if model else None
     small = (width or NARROW) < NARROW if model else not has_gpu(quick)
     estimator = typed.get("advantages", settings["advantages"])
-    settings |= recipe(family(name), small, estimator, "no_critic" in typed)
+    settings |= recipe(family(name), small, estimator, has_critic(estimator))
     settings |= implied(settings | typed, settings)
     settings["defaults"] = None
     if model:
@@ -283,12 +297,11 @@ def defaults(typed: dict, quick: bool) -> dict:
 def implied(chosen: dict, default: dict) -> dict:
     """Return the defaults that follow from other settings, which may be typed."""
     turns = chosen["n_env"] * chosen["e_len"]
-    threads, workers = chosen["env_threads"], default["env_workers"]
     return {
-        "env_workers": 0 if threads else min(workers, chosen["n_env"]),
+        "env_workers": min(default["env_workers"], chosen["n_env"]),
         "minibatch": min(default["minibatch"], turns),
         "lr": max(default["lr"], LORA_LR) if chosen["lora_rank"] else default["lr"],
-        "reference": "none" if chosen["kl_coef"] == 0 else "device",
+        "eval_interval": min(default["eval_interval"], chosen["num_updates"]),
     }
 
 
@@ -313,3 +326,13 @@ def command_line(args: Arguments) -> str:
             value = "FILE" if name == "prompts" else json.dumps(value)
         words.append(spelled(name) if value is True else f"{spelled(name)} {quote(str(value))}")
     return " \\\n    ".join(words)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print all settings of a command line, as a command line: `turnwise recipe`."""
+    print(command_line(get_args(argv, "python -m arguments", quick=True)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,7 +3,7 @@
 This file is data. A run's settings are the paper's (the defaults in arguments.py), overridden by
 the recipe of the environment's family, then, for a small model, by EMBEDDED and the recipe that the
 family has for it, then by the estimator's, and last by the flags on the command line.
-`python main.py --show-recipe ...` prints the result.
+`turnwise recipe ...`, or `python -m arguments ...`, prints the result.
 """
 
 import os
@@ -120,21 +120,23 @@ EMBEDDED_FAMILIES = {
     "tools": CALCULATOR,
 }
 
-# Estimators other than the paper's have the settings that they were published with. Those without
-# a critic keep the scale of their advantages; GRPO's and GiGPO's KL penalty is part of the loss.
-NO_CRITIC = {"no_critic": True, "critic_layers": 0, "w_epoch": 0}
+# Estimators other than the paper's have the settings that they were published with. GRPO's and
+# GiGPO's KL penalty is part of the loss.
+NO_CRITIC = {"critic_layers": 0, "w_epoch": 0}
 ESTIMATORS = {
+    "dual-gae": {},
+    "token-gae": {},
     "turn-gae": {"first_token_weight": INF},  # one value a turn
-    "rloo": NO_CRITIC | {"whiten": "off", "kl_coef": 0.03},
-    "grpo": NO_CRITIC | {"whiten": "off", "kl_in": "loss", "kl_coef": 0.04},
-    "gigpo": NO_CRITIC | {"whiten": "off", "kl_in": "loss", "kl_coef": 0.01, "gamma_step": 0.95},
+    "rloo": NO_CRITIC | {"kl_coef": 0.03},
+    "grpo": NO_CRITIC | {"kl_in": "loss", "kl_coef": 0.04},
+    "gigpo": NO_CRITIC | {"kl_in": "loss", "kl_coef": 0.01, "gamma_step": 0.95},
 }
 LORA_LR = 1e-4  # at least: in bf16 the merged weights would round smaller updates away
 
 
-def recipe(family: str, small: bool, estimator: str, no_critic: bool) -> dict:
+def recipe(family: str, small: bool, estimator: str, critic: bool) -> dict:
     """Return name -> value of the settings that differ from the paper's."""
     chosen = dict(FAMILIES.get(family, {}))
     if small:
         chosen |= EMBEDDED | EMBEDDED_FAMILIES.get(family, {})
-    return chosen | ESTIMATORS.get(estimator, NO_CRITIC if no_critic else {})
+    return chosen | ESTIMATORS.get(estimator, {} if critic else NO_CRITIC)

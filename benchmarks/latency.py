@@ -24,6 +24,7 @@ from benchmarks.common import SHAPES, Stopwatch, save_model
 from benchmarks.rollout import Story
 from common.cli import Parser
 from common.ranks import ALONE
+from envs.pool.execution import execution
 from envs.pool.resilient import ResilientPool, make_envs
 from envs.pool.serial import training_seeds
 from main import collect
@@ -92,7 +93,9 @@ def measure(args, batches: int, plain: bool) -> None:
     if not plain:
         play(args, engine, tokenizer, make_envs(args, seeds_of(args)), batches)
         return
-    waiting = ResilientPool(partial(Waiting, True), seeds_of(args), threads=args.env_threads)
+    waiting = ResilientPool(
+        partial(Waiting, True), seeds_of(args), threads=execution(args.env_workers).threads
+    )
     slow = play(args, engine, tokenizer, waiting, batches)
     agent = make_agent(args, actor_critic, ALONE)
     batch, plan = slow[-1], agent.plan(slow[-1])
@@ -142,7 +145,7 @@ def main() -> None:
     parser = Parser("benchmarks.latency", description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag("--n-env", type=int, default=64, help="agents")
-    flag("--threads", type=int, default=64, help="--env-threads; 0: the agents take turns")
+    flag("--threads", type=int, default=64, help="of --env-workers; 0: the agents take turns")
     flag("--e-len", type=int, default=8, help="turns of each agent in a batch")
     flag("--tokens", type=int, default=128, help="of each response")
     flag("--batches", type=int, default=2, help="that are collected")
@@ -155,7 +158,9 @@ def main() -> None:
         name = "toy" if given.plain else "agent:benchmarks.latency:agent"
         words = f"--env-name {name} --model {folder} --minibatch {given.n_env} --critic-layers 0 "
         words += "--w-epoch 0 --lr 0 --critic-lr 0 --ppo-epoch 1 "
-        words += f"--n-env {given.n_env} --env-threads {given.threads} --e-len {given.e_len} "
+        words += (
+            f"--n-env {given.n_env} --env-workers threads:{given.threads} --e-len {given.e_len} "
+        )
         words += f"--response-limit {given.tokens} --prompt-limit 512 --engine {given.engine}"
         print(" ".join(f"{name} {value}" for name, value in vars(given).items()), flush=True)
         measure(get_args(words.split()), given.batches, given.plain)

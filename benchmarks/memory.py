@@ -1,4 +1,4 @@
-"""Compares the measured peak memory of scoring and updating with what `--dry-run-memory` says.
+"""Compares the measured peak memory of scoring and updating with what `turnwise fit` says.
 
     python -m benchmarks.memory
 

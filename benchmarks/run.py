@@ -174,7 +174,7 @@ def bench_merged() -> None:
         flags = f"--memory {memory} --n-env 8 --e-len 32 --prompt-limit 2048 --minibatch 128"
         agent, merged = scored_batch([*flags.split(), "--lr", "0", "--critic-lr", "0"])
         alone = copy(merged)
-        for rollouts, merge in ((merged, "auto"), (alone, "off")):
+        for rollouts, merge in ((merged, "auto"), (alone, "padded")):
             rollouts.layout = LAYOUTS[merge](rollouts.samples, rollouts.n_env)
         work = partial(_score_and_update, agent)
         prompts = sum(len(sample.prompt) for sample in merged.samples) // len(merged.samples)

@@ -14,7 +14,7 @@ from pathlib import Path
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 UNKNOWN = "unrecognized arguments: "  # how argparse begins the message
 LOADING = "loading libraries ..."
-OF_MAIN = ("turnwise train", "turnwise evaluate", "turnwise fit")
+OF_MAIN = ("turnwise train", "turnwise evaluate")
 
 
 def command(module: str) -> str:

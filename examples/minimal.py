@@ -68,7 +68,7 @@ class Settings:
     first_token_weight: float = 3.0  # of a turn, in the value loss
     entropy_coef: float = 0.0
     max_grad_norm: float = 1.0
-    whiten: str = "on"
+    whiten = True  # scale the advantages of a batch to mean 0 and variance 1
     w_epoch: int = 40  # batches that the warm-up collects
     w_iter: int = 6  # rounds of critic training on them; 5
     w_fraction: float = 0.2  # of the turns, in each round; 0.1

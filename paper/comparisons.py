@@ -213,12 +213,12 @@ def method_flags(scale: str, task: Task, method: Method, factor: float, seed: in
     lr = factor * LRS[scale].get(family_of(task), PAPER_LR)
     flags = base_flags(scale, task, seed)
     flags["lr"], flags["lr_schedule"] = lr, "constant"
-    flags["num_updates"] = flags["eval_interval"] = updates
+    flags["num_updates"] = updates
+    flags["eval_interval"] = updates + 1  # `initial_flags` evaluates the initial model once for all
     if method.critic:
         flags["w_epoch"] = warm_up
     if method.groups:
         flags["num_turns"] = updates * task.batch
-    flags["skip_first_eval"] = True  # `initial_flags` evaluates the initial model once for all
     return flags | method.flags | {"eval_episodes": evaluation_episodes(task, seed)}
 
 

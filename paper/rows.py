@@ -109,7 +109,7 @@ def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
     updates = recipe["num_updates"]
     if row.flags.get("w_epoch") == 0:  # more updates, for the same number of turns
         updates += recipe.get("w_epoch", WARM_UP)
-    flags["num_updates"] = flags["eval_interval"] = updates  # evaluate after the last update
-    if seed != 1:  # the initial model is the same for all seeds
-        flags["skip_first_eval"] = True
+    flags["num_updates"] = updates
+    # The trained model is evaluated, and with one seed the initial one, which all seeds share.
+    flags["eval_interval"] = updates if seed == 1 else updates + 1
     return flags

@@ -26,7 +26,8 @@ class Agent:
     """Holds the optimizer and makes its steps.
 
     settings: has lr, critic_lr, lr_schedule, clip, value_clip, first_token_weight, entropy_coef,
-        max_grad_norm, ppo_epoch, minibatch and whiten, as the flags of the same names
+        max_grad_norm, ppo_epoch and minibatch, as the flags of the same names, and whiten: whether
+        advantages are whitened
     generator: shuffles the turns, in the same way on all ranks
     make_stepper: `Stepper`, or a class that shards the optimizer over the ranks
     policy_loss: takes the arguments of PPO's and returns what that returns
@@ -106,7 +107,7 @@ class Agent:
     def update(self, batch, plan: list[list[list[int]]]) -> dict[str, float | None]:
         """Make one PPO update on a batch whose advantages are known. Returns the ppo/* metrics."""
         advantages = batch.advantages  # (E, N, T)
-        if self.settings.whiten == "on":  # so that the scale of rewards does not change the steps
+        if self.settings.whiten:  # so that the scale of rewards does not change the steps
             advantages = whiten(advantages, batch.response_mask)
         sums, norms, ratios = Counter(), [], []
         for rows in chain.from_iterable(plan):

@@ -1,4 +1,4 @@
-"""The update without a critic (--no-critic): the actor alone is trained."""
+"""The update without a critic: the actor alone is trained."""
 
 import torch
 from torch import Tensor

@@ -12,8 +12,8 @@ from pathlib import Path
 
 # Runs of one group may differ in these flags. Only older runs have those of the last two lines.
 NOT_SETTINGS = {
-    "seed", "run_dir", "resume", "skip_first_eval", "defaults", "env_workers",
-    "env_threads", "env_timeout",
+    "seed", "run_dir", "resume", "eval_interval", "defaults", "env_workers",
+    "skip_first_eval", "env_threads", "env_timeout",
     "report", "export", "keep_checkpoints", "max_env_faults", "max_skipped_steps",
 }  # fmt: skip
 REQUIRED_METRICS = {"turns"}

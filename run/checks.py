@@ -8,16 +8,16 @@ from importlib.util import find_spec
 
 from common.flags import spelled
 from common.plugins import UserError
+from envs.pool.execution import execution
+from run.estimator import GROUPED
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory
 ENGINES = ("auto", "vllm", "transformers")
-GROUPED = ("rloo", "grpo", "gigpo")  # estimators that compare the episodes of a group
 # Flags that would change nothing
 OF_A_CRITIC = (
     "critic_layers",
     "critic_lr",
     "value_clip",
-    "value_grad_trunk",
     "first_token_weight",
     "w_iter",
     "w_lr",
@@ -59,12 +59,8 @@ def check_batch(args) -> None:
 
 
 def check_environments(args) -> None:
-    if args.env_workers and args.env_threads:
-        both = f"--env-workers {args.env_workers} and --env-threads {args.env_threads}"
-        raise UserError(f"{both}: environments live in processes or in threads, not in both")
-    for name, count in (("workers", args.env_workers), ("threads", args.env_threads)):
-        if count > args.n_env:
-            raise UserError(f"--env-{name} {count} is more than --n-env {args.n_env}")
+    if max(execution(args.env_workers)[:2]) > args.n_env:
+        raise UserError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
     is_agent = args.env_name.startswith("agent:")
     if is_agent != (args.memory == "verbatim") and ":" not in args.memory:
         raise UserError(f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone")
@@ -79,14 +75,13 @@ def check_environments(args) -> None:
 
 
 def check_reference(args) -> None:
-    if args.reference == "sharded" and args.zero_stage != 3:
-        raise UserError("--reference sharded needs --zero-stage 3")
-    if args.reference == "none" and args.kl_coef > 0:
-        raise UserError("without a reference --kl-coef must be 0; --reference device has one")
-    if args.lora_rank and args.reference in ("host", "sharded"):
-        raise UserError(f"--lora-rank has no copy as a reference for --reference {args.reference}")
+    if args.offload in ("reference", "both"):
+        if args.kl_coef == 0:
+            raise UserError(f"--kl-coef 0 has no reference for --offload {args.offload}")
+        if args.lora_rank:
+            raise UserError(f"--lora-rank has no copy as a reference for --offload {args.offload}")
     if args.offload_optimizer and not args.zero_stage:
-        raise UserError("--offload-optimizer needs --zero-stage 1, 2 or 3")
+        raise UserError(f"--offload {args.offload} needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:
         raise UserError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
 
@@ -95,14 +90,10 @@ def check_method(args, typed: dict) -> None:
     """Check that estimator, batches, critic and KL fit, and that each flag in `typed` is used."""
     if args.memory in ("full", "verbatim") and "memory_length" in typed:
         raise UserError(f"--memory {args.memory} shows every turn; leave --memory-length out")
-    if typed.get("skip_first_eval") and typed.get("eval_only"):
-        raise UserError("--eval-only is the evaluation that --skip-first-eval leaves out")
     if args.eval_only:
         return
     check_groups(args)
     name = args.advantages
-    if args.no_critic and name not in GROUPED and ":" not in name:
-        raise UserError(f"--advantages {name} needs a critic: leave --no-critic out")
     given = [flag for flag in OF_A_CRITIC if flag in typed] + ["w_epoch"] * (args.w_epoch > 0)
     if args.no_critic and given:
         raise UserError(

@@ -4,19 +4,20 @@ from collections.abc import Callable
 
 import run.process as process
 from run.exit import exit_code
-from run.fit.advice import check_fit
+from run.fit.advice import warn_if_too_large
 
 
 def run_command_line(argv: list[str] | None, get_args: Callable, main: Callable, args=None) -> int:
     """Run `main` with the arguments that `get_args` reads from argv, and return its exit code.
 
-    A user's mistake becomes one line. With --dry-run-memory the memory is estimated instead.
+    A user's mistake becomes one line.
     args: the arguments, if they were read before
     """
     process.set_up()
     try:
         args = args or get_args(argv)
         process.choose_threads(args.model)
-        return 0 if check_fit(args) else main(args)
+        warn_if_too_large(args)
+        return main(args)
     except (Exception, KeyboardInterrupt) as error:
         return exit_code(error)

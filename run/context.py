@@ -164,7 +164,7 @@ class Run:
         args = self.args
         if args.eval_only or not args.eval_interval:
             return args.eval_only
-        first = update == 0 and args.skip_first_eval
+        first = update == 0 and args.eval_interval > args.num_updates
         return self.complete(update) or (update % args.eval_interval == 0 and not first)
 
     # ---- logs -------------------------------------------------------------------------------

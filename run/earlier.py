@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from common.plugins import UserError
+from run.estimator import has_critic
 
 
 def folder(text: str) -> Path:
@@ -61,14 +62,10 @@ def model_begun(about: dict) -> str:
 
 
 # Flags that are about this process and not about the resumed run
-FREE = (
-    "run_dir", "resume", "eval_only", "env_workers", "env_threads", "env_timeout",
-    "dry_run_memory", "track",
-)  # fmt: skip
+FREE = ("run_dir", "resume", "eval_only", "env_workers", "track")
 # Flags with which a checkpoint was made. A resumed run cannot change them.
 FIXED = (
-    "env_name", "n_env", "model", "critic_layers", "no_critic", "group_size", "memory",
-    "memory_length",
+    "env_name", "n_env", "model", "critic_layers", "group_size", "memory", "memory_length",
 )  # fmt: skip
 
 
@@ -96,7 +93,8 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
     `saved` has its settings, and the defaults of flags that are newer than it.
     """
     changed = changes(args, saved)
-    if changed.keys() & {*FIXED}:
+    critic = "advantages" in changed and has_critic(saved["advantages"]) == args.no_critic
+    if critic or changed.keys() & {*FIXED}:
         words = ", ".join(changed.values())
         raise UserError(f"--resume {args.resume} with {words}: start a new run for that")
 

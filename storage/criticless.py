@@ -1,4 +1,4 @@
-"""A batch without a critic (--no-critic): no values, no bootstrap values, no returns."""
+"""A batch without a critic: no values, no bootstrap values, no returns."""
 
 from storage.batch import Batch
 

@@ -11,10 +11,13 @@ from storage.merged import merged
 from storage.minibatch import one_per_turn
 from storage.schedules import WholeEpisodes, at_time_limits, never
 
-LAYOUTS = {  # --merge-turns
+ALWAYS = partial(merged, worth=0.0)  # otherwise turns are merged if it saves enough
+LAYOUTS = {  # --rows
     "auto": merged,
-    "on": partial(merged, worth=0.0),
-    "off": one_per_turn,
+    "padded": one_per_turn,
+    "packed": one_per_turn,
+    "merged": ALWAYS,
+    "packed+merged": ALWAYS,
 }
 
 
@@ -22,7 +25,7 @@ def make_storage(args, ranks: Ranks) -> Collection:
     scoring = Scoring(
         token_budget=args.token_budget,
         ranks=ranks,
-        layout=LAYOUTS[args.merge_turns],
+        layout=LAYOUTS[args.rows],
         old_scores=trained_scores if args.tis_cap is None else engine_scores,
     )
     schedule = FixedTurns(args.e_len)

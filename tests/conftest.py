@@ -106,7 +106,7 @@ def make_settings(**changes) -> SimpleNamespace:
     defaults = dict(
         lr=1e-3, critic_lr=1e-3, lr_schedule="constant", clip=0.2, value_clip=float("inf"),
         first_token_weight=3.0, entropy_coef=0.0, max_grad_norm=1.0, ppo_epoch=1, minibatch=12,
-        whiten="on",
+        whiten=True,
     )  # fmt: skip
     return SimpleNamespace(**(defaults | changes))
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 import shutil
 import subprocess
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from arguments import get_args
+import arguments
+from arguments import get_args, paper
+from common.flags import spelled
+from envs.pool.execution import FORMS, execution
 from recipes import NARROW, TINY, WORKERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,7 +108,7 @@ def make_run(run: Path, **changes) -> Path:
 
 def test_a_run_stands_for_the_model_that_it_saved(tmp_path, capsys):
     run = make_run(tmp_path / "run")
-    for flags in ([], ["--eval-only"], ["--dry-run-memory"]):
+    for flags in ([], ["--eval-only"]):
         args = get_args(["--model", f"{run}/", *flags])
         assert Path(args.model) == run / "model" and args.lr == 2e-4
     assert Path(get_args(["--model", str(run / "model")]).model) == run / "model"
@@ -151,11 +155,11 @@ def test_what_is_typed_counts_more():
 PUBLISHED = {
     "token-gae": {},
     "turn-gae": dict(first_token_weight=math.inf),
-    "rloo": dict(whiten="off", kl_coef=0.03),
-    "grpo": dict(whiten="off", kl_coef=0.04, kl_in="loss"),
-    "gigpo": dict(whiten="off", kl_coef=0.01, kl_in="loss", gamma_step=0.95),
+    "rloo": dict(kl_coef=0.03),
+    "grpo": dict(kl_coef=0.04, kl_in="loss"),
+    "gigpo": dict(kl_coef=0.01, kl_in="loss", gamma_step=0.95),
 }
-NO_CRITIC = dict(no_critic=True, critic_layers=0, w_epoch=0)
+NO_CRITIC = dict(critic_layers=0, w_epoch=0)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -163,8 +167,9 @@ NO_CRITIC = dict(no_critic=True, critic_layers=0, w_epoch=0)
 def test_estimators_bring_their_published_settings(name, model):
     grouped = name in ("rloo", "grpo", "gigpo")
     flags = ["--group-size", "8"] if grouped else []
-    args = vars(get_args(["--advantages", name, *flags, *model]))
-    plain = vars(get_args(model))
+    parsed = get_args(["--advantages", name, *flags, *model])
+    assert parsed.no_critic == grouped and parsed.whiten == (not grouped)
+    args, plain = vars(parsed), vars(get_args(model))
     changed = {k: args[k] for k in args if args[k] != plain[k]}
     expected = PUBLISHED[name] | (NO_CRITIC if grouped else {}) | {"advantages": name}
     if grouped:
@@ -173,17 +178,41 @@ def test_estimators_bring_their_published_settings(name, model):
 
 
 def test_typed_flags_win_over_published_settings():
-    flags = "--advantages gigpo --group-size 4 --whiten on --kl-in reward --gamma-step 0.9"
+    flags = "--advantages gigpo --group-size 4 --kl-in reward --gamma-step 0.9"
     args = get_args([*flags.split(), *MODEL])
-    assert (args.whiten, args.kl_in) == ("on", "reward")
-    assert (args.kl_coef, args.gamma_step) == (0.01, 0.9)
-    args = get_args(["--advantages", "my:own", "--no-critic", *MODEL])
-    assert (args.critic_layers, args.w_epoch, args.whiten) == (0, 0, "on")
+    assert (args.kl_in, args.kl_coef, args.gamma_step) == ("reward", 0.01, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "critic", "whiten"),
+    [
+        ("", True, True),
+        ("own.critic = False", False, False),
+        ("own.critic, own.whiten = False, True", False, True),
+        ("own.whiten = False", True, False),
+    ],
+)
+def test_a_users_estimator_says_what_it_needs(attributes, critic, whiten, tmp_path, monkeypatch):
+    (tmp_path / "traits.py").write_text(f"def own(batch): ...\n{attributes}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "traits", raising=False)
+    args = get_args(["--advantages", "traits:own", *MODEL])
+    assert (args.no_critic, args.whiten) == (not critic, whiten)
+    assert (args.critic_layers, args.w_epoch) == ((2, 40) if critic else (0, 0))
+
+
+def test_a_resumed_run_keeps_its_critic(tmp_path, capsys):
+    run = make_run(tmp_path / "run")
+    assert get_args(["--resume", str(run), "--advantages", "token-gae"]).advantages == "token-gae"
+    with pytest.raises(SystemExit):
+        get_args(["--resume", str(run), "--advantages", "grpo", "--group-size", "8"])
+    assert "--advantages grpo (was dual-gae)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", ["--critic-layers 0", "--critic-lr 1", "--value-clip 1",
                                   "--w-epoch 2", "--w-iter 1", "--use-proper-time-limits",
-                                  "--first-token-weight 3", "--value-grad-trunk"])  # fmt: skip
+                                  "--first-token-weight 3"])  # fmt: skip
 def test_without_a_critic_its_flags_are_refused(flag, capsys):
     words = ["--advantages", "rloo", "--group-size", "8", *flag.split(), *MODEL]
     with pytest.raises(SystemExit):
@@ -198,11 +227,46 @@ def test_greedy_is_for_evaluation():
     assert get_args(["--temperature", "0", "--eval-only"]).temperature == 0
 
 
-def test_a_run_without_its_first_evaluation_is_evaluated_later(tmp_path):
-    saved = vars(get_args(["--skip-first-eval"])) | dict(run_dir=None)
-    (tmp_path / "args.json").write_text(json.dumps({"args": saved}))
-    args = get_args(["--resume", str(tmp_path), "--eval-only"])
-    assert args.eval_only and args.skip_first_eval
+def test_a_short_run_evaluates_its_initial_model_unless_the_interval_is_longer():
+    assert get_args(["--num-updates", "3", *MODEL]).eval_interval == 3
+    assert get_args(["--num-updates", "3", "--eval-interval", "4", *MODEL]).eval_interval == 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "reference", "optimizer"),
+    [
+        ("", "device", False),
+        ("--kl-coef 0", "none", False),
+        ("--zero-stage 3", "sharded", False),
+        ("--zero-stage 3 --lora-rank 2", "device", False),
+        ("--offload reference", "host", False),
+        ("--offload optimizer --zero-stage 1", "device", True),
+        ("--offload both --zero-stage 3", "host", True),
+    ],
+)
+def test_where_the_reference_and_the_optimizer_are(flags, reference, optimizer):
+    args = get_args([*flags.split(), *MODEL])
+    assert (args.reference, args.offload_optimizer) == (reference, optimizer)
+
+
+def test_the_number_of_flags_has_a_bound(capsys):
+    """The bound is never raised: a new flag takes the place of another one."""
+    with pytest.raises(SystemExit):
+        get_args(["--help"])
+    flags = set(re.findall(r"^ +(?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert flags == {spelled(name) for name in paper()} | {"--help"}
+    assert len(flags - {"--help"}) <= 65
+
+
+@pytest.mark.parametrize("flag", ["--dry-run-memory", "--show-recipe", "--packed", "--merge-turns",
+                                  "--reference", "--offload-optimizer", "--skip-first-eval",
+                                  "--whiten", "--no-critic", "--value-grad-trunk", "--env-threads",
+                                  "--env-timeout"])  # fmt: skip
+def test_a_flag_of_earlier_versions_is_unknown(flag, capsys):
+    with pytest.raises(SystemExit):
+        get_args([flag])
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and f"unrecognized arguments: {flag}" in line
 
 
 def test_crafter_lives_in_workers_in_the_real_run():
@@ -212,21 +276,33 @@ def test_crafter_lives_in_workers_in_the_real_run():
     assert get_args(["--env-name", "crafter", *MODEL, "--env-workers", "3"]).env_workers == 3
     assert get_args(["--env-name", "crafter", "--model", str(TINY)]).env_workers == 0
     assert get_args(["--env-name", "babyai-goto", *MODEL]).env_workers == 0
-    threads = get_args(["--env-name", "crafter", *MODEL, "--env-threads", "4"])
-    assert (threads.env_workers, threads.env_threads) == (0, 4)
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("typed", "meant"),
     [
-        ("--env-threads 2 --env-workers 2", "environments live in processes or in threads"),
-        ("--env-threads 9 --n-env 8", "--env-threads 9 is more than --n-env 8"),
-        ("--env-threads -1", "--env-threads must be from 0"),
+        ("3", (3, 0, 300)),
+        ("threads:4", (0, 4, 300)),
+        ("0,timeout=2.5", (0, 0, 2.5)),
+        ("threads:4,timeout=inf", (0, 4, math.inf)),
     ],
 )
-def test_threads_that_cannot_be(flags, said, capsys):
+def test_where_environments_run(typed, meant):
+    assert execution(get_args(["--env-workers", typed, *MODEL]).env_workers) == meant
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("threads:33", "--env-workers threads:33 is more than --n-env 32"),
+        *((typed, f"argument --env-workers: {typed!r} is not of the form {FORMS}")
+          for typed in ("-1", "two", "threads:", "thread:2", "2,timeout=0", "2,timeout=nan",
+                        "2,timeout=x", "2,3", "1e3")),
+    ],
+)  # fmt: skip
+def test_environments_run_nowhere_else(typed, said, capsys):
     with pytest.raises(SystemExit):
-        get_args(flags.split())
+        get_args(["--env-workers", typed])
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
 
@@ -234,10 +310,10 @@ def test_threads_that_cannot_be(flags, said, capsys):
 def test_a_resumed_run_moves_between_workers_and_threads(tmp_path):
     saved = vars(get_args(["--env-workers", "2"])) | dict(run_dir=None)
     (tmp_path / "args.json").write_text(json.dumps({"args": saved}))
-    args = get_args(["--resume", str(tmp_path), "--env-threads", "4"])
-    assert (args.env_workers, args.env_threads) == (0, 4)
+    args = get_args(["--resume", str(tmp_path), "--env-workers", "threads:4"])
+    assert args.env_workers == "threads:4"
     args = get_args(["--resume", str(tmp_path)])
-    assert (args.env_workers, args.env_threads) == (2, 0)
+    assert args.env_workers == 2
 
 
 def test_template_arguments_are_a_json_object(capsys):
@@ -255,11 +331,11 @@ def test_template_arguments_are_a_json_object(capsys):
         assert said in error and error.count("\n") == 1
 
 
-def test_help_is_there_at_once(tmp_path):
+def test_help_is_there_at_once():
     """main.py imports nothing heavy before it answers, nor before it tells a mistake."""
-    for words, code in (["--help"], 0), (["--show-recipe"], 0), (["--model", "m", "--lr", "9"], 2):
-        timed = [sys.executable, "-X", "importtime", ROOT / "main.py", *words]
-        done = subprocess.run(timed, cwd=tmp_path, capture_output=True, text=True)
+    for words, code in ("main.py --help", 0), ("-m arguments", 0), ("main.py --model m --lr 9", 2):
+        timed = [sys.executable, "-X", "importtime", *words.split()]
+        done = subprocess.run(timed, cwd=ROOT, capture_output=True, text=True)
         imported = {line.split()[-1] for line in done.stderr.splitlines() if "import time" in line}
         assert done.returncode == code and "argparse" in imported
         assert not imported & {"torch", "transformers", "tensorboard", "matplotlib"}
@@ -287,10 +363,9 @@ def test_the_names_of_environments_are_printed():
      "--eval-only --temperature 0", "--template-kwargs '{\"enable_thinking\": false}'"],
 )  # fmt: skip
 def test_the_recipe_is_a_command_line(line, capsys):
-    with pytest.raises(SystemExit) as end:
-        get_args([*shlex.split(line), "--show-recipe"])
+    assert arguments.main(shlex.split(line)) == 0
     shown = capsys.readouterr().out
-    assert end.value.code == 0 and shown.startswith("python main.py")
+    assert shown.startswith("python main.py")
     again = get_args(shlex.split(shown.replace("\\\n", ""))[2:])
     args = get_args(shlex.split(line))
     assert vars(again) | {"defaults": None} == vars(args) | {"defaults": None}

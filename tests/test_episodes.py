@@ -258,7 +258,7 @@ def test_without_a_critic_there_is_nothing_of_one():
     assert sum(p.numel() for p in actor_critic.parameters()) == sum(
         p.numel() for p in lm.parameters()
     )
-    agent = make_agent(actor_critic, make=CriticlessAgent, whiten="off")
+    agent = make_agent(actor_critic, make=CriticlessAgent, whiten=False)
     assert len(agent.optimizer.param_groups) == 1
     rollouts = make_collection(1, 2, group_size=2, critic=False)
     for n in range(2):
@@ -307,7 +307,7 @@ def test_the_kl_as_a_term_of_the_loss():
 
 SMALL = f"""--env-name babyai-goto --model {TINY} --engine transformers --n-env 4 --group-size 2
 --max-episode-steps 6 --e-len 5 --num-updates 3 --minibatch 8 --save-interval 1
---eval-interval 3 --eval-episodes 4 --skip-first-eval"""
+--eval-interval 4 --eval-episodes 4"""
 METHODS = ["rloo", "grpo --kl-target 0.1", "gigpo", "turn-gae --w-epoch 1 --w-iter 1"]
 
 

@@ -311,7 +311,7 @@ def test_a_report_of_what_the_model_says(model_dir, tmp_path, capsys):
 
 
 def test_without_the_first_evaluation_a_run_is_the_same(run, model_dir, tmp_path):
-    other = train(tmp_path / "other", model_dir, "--skip-first-eval")
+    other = train(tmp_path / "other", model_dir, "--eval-interval", "9")
     assert timeless(other / "eval.jsonl") == timeless(run / "eval.jsonl")[1:]
     assert timeless(other / "metrics.jsonl") == timeless(run / "metrics.jsonl")
 
@@ -470,9 +470,9 @@ def test_collect_keeps_the_prompt_of_a_time_limit():
     "flags",
     [
         "--lora-rank 2",
-        "--dtype bfloat16 --packed on --gradient-checkpointing",
+        "--dtype bfloat16 --rows packed --gradient-checkpointing",
         "--tis-cap 2",
-        "--reference host",
+        "--offload reference",
         "--kl-coef 0",
     ],
 )

@@ -19,6 +19,7 @@ from envs import AGENT
 from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
 from envs.pool.cursor import CHANGED, EpisodeCursor, ResponseText, State
+from envs.pool.execution import execution
 from envs.pool.executors import MUST_RESET, make_executor
 from envs.pool.faults import (
     FALSE_STARTS,
@@ -49,29 +50,29 @@ def make_envs(
         prompts=args.prompts,
         on_invalid=args.on_invalid,
     )
-    timeout = args.env_timeout
+    processes, threads, timeout = execution(args.env_workers)
     if args.env_name.startswith(AGENT):
-        options |= agent_options(args)
+        options |= agent_options(args, timeout)
         timeout += AGENT_GRACE_SECONDS  # an agent knows the line in which its program hangs
     else:
         tell_time_limit(args.env_name, args.max_episode_steps)
-        if args.env_threads and ":" in args.env_name:
+        if threads and ":" in args.env_name:
             options["own_random"] = False
     return ResilientPool(
         partial(make_variant, args.env_name, **options),
         seeds,
-        workers=args.env_workers,
+        workers=processes,
         timeout=timeout,
-        threads=args.env_threads,
+        threads=threads,
         first=first,
         proven=proven,
     )
 
 
-def agent_options(args) -> dict:
+def agent_options(args, timeout: float) -> dict:
     """Return what `envs.agents.agent` must know of the run."""
     return dict(
-        timeout=args.env_timeout,
+        timeout=timeout,
         tokenizer=args.model,
         prompt_limit=args.prompt_limit,
         template=args.template_kwargs,

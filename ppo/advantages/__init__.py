@@ -2,7 +2,7 @@
 
 An estimator is a pure function of one `Batch`. `--advantages` takes a key of ESTIMATORS or
 `module:function`. With a critic it returns the advantages and the returns of every response token,
-and with --no-critic the advantages alone, each (E, N, T).
+and without a critic (`estimator.critic = False`) the advantages alone, each (E, N, T).
 """
 
 from collections.abc import Callable

@@ -39,7 +39,7 @@ def make_engine(args, tokenizer, ends: set[int], slots: int, dtype) -> MeasuredE
 def by_speed(args) -> list[str]:
     """Return the names of ENGINES, the one that is faster for this model first.
 
-    With --env-threads that is vLLM: their environments are slow, and lock-step would wait for
+    With threads that is vLLM: their environments are slow, and lock-step would wait for
     them. With untrained calls it is vLLM too, the only one that has their sampling options.
     """
     import torch  # only here, because programs parse their command lines before it is loaded
@@ -47,7 +47,7 @@ def by_speed(args) -> list[str]:
 
     config, _ = PretrainedConfig.get_config_dict(args.model)
     narrow = (config.get("hidden_size") or NARROW) < NARROW
-    needed = getattr(args, "env_threads", 0) or args.endpoint_sampling == "untrained"
+    needed = "threads" in str(args.env_workers) or args.endpoint_sampling == "untrained"
     vllm_first = needed or not narrow or torch.cuda.is_available()
     return ["vllm", "transformers"] if vllm_first else ["transformers", "vllm"]
 

@@ -24,9 +24,8 @@ def make_models(args, device: str):
         lm,
         critic_layers=None if args.no_critic else args.critic_layers,
         dtype=dtype,
-        packed=choose_packing(args.packed, device, dtype),
+        packed=choose_packing(args.rows, device, dtype),
         recompute=args.gradient_checkpointing,
-        value_grad_trunk=args.value_grad_trunk,
         lora_rank=args.lora_rank,
     ).to(device)
     reference = None if args.eval_only else make_reference(args, actor_critic)
@@ -72,7 +71,7 @@ def build(
 
 
 def make_reference(args, actor_critic: ActorCritic):
-    """Return the reference that --reference names, or the actor without its adapters.
+    """Return the reference where `args.reference` has it, or the actor without its adapters.
 
     What it is called with and returns is as in `Reference`.
     """
@@ -102,10 +101,11 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
     return getattr(torch, auto if name == "auto" else name)
 
 
-def choose_packing(flag: str, device: str, dtype: torch.dtype) -> bool:
-    """Return whether --packed (on, off or auto) means that turns are packed here."""
+def choose_packing(rows: str, device: str, dtype: torch.dtype) -> bool:
+    """Return whether --rows means that turns are packed here."""
     cuda = device.startswith("cuda")
     kernel = cuda and dtype == torch.bfloat16  # elsewhere packed attention is slow
-    if flag == "on" and cuda and not kernel:
-        raise UserError("--packed on needs --dtype bfloat16 on a GPU: its kernel knows no other")
-    return flag == "on" or (flag == "auto" and kernel)
+    packed = rows in ("packed", "packed+merged")
+    if packed and cuda and not kernel:
+        raise UserError(f"--rows {rows} needs --dtype bfloat16 on a GPU: its kernel knows no other")
+    return packed or (rows == "auto" and kernel)

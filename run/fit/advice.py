@@ -1,4 +1,4 @@
-"""Does a run fit? `turnwise fit` (or --dry-run-memory) prints a table of bytes per rank, about how
+"""Does a run fit? `turnwise fit` prints a table of bytes per rank, about how
 long an update takes, and advice if the run does not fit. A run on a GPU gets the advice as a
 warning. Only the model's config.json is read; the formulas are in `run.fit.estimate` and
 `run.fit.roofline`.
@@ -16,16 +16,6 @@ from ppo.model.make import choose_dtype
 from run.fit.estimate import MOMENTS, Setting, estimate, loading, states, totals
 from run.fit.roofline import find_device, seconds
 from run.fit.shape import Shape, load_shape
-
-
-def check_fit(args) -> bool:
-    """Estimate the memory, and return whether the program ends here: --dry-run-memory prints the
-    estimate and ends, and a run on a GPU may print a warning. It raises the errors of `dry_run`."""
-    if args.dry_run_memory:
-        dry_run(args)
-    else:
-        warn_if_too_large(args)
-    return args.dry_run_memory
 
 
 def dry_run(args) -> None:
@@ -76,7 +66,7 @@ def setting_of(args, device: int) -> Setting:
         e_len=args.e_len,
         engine="vllm" if vllm else "transformers",
         itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
-        merged=args.merge_turns != "off" and args.memory in ("full", "verbatim"),
+        merged=args.rows not in ("padded", "packed") and args.memory in ("full", "verbatim"),
         vllm_share=int(args.gpu_memory_utilization * device) if cuda else 0,
     )
     same = {f.name: getattr(args, f.name) for f in fields(Setting) if f.name not in derived}
@@ -143,16 +133,18 @@ def changes(setting: Setting) -> dict[str, dict]:
     nothing, and `advice` leaves them out."""
     stage = 3 if setting.engine == "vllm" else 2  # transformers generates with whole weights
     more = dict(ranks=8 * setting.ranks, zero_stage=stage, n_env=max(1, setting.n_env // 8))
+    if stage == 3 and setting.reference == "device" and not setting.lora_rank:
+        more |= dict(reference="sharded")
     now, first = setting.zero_stage, "" if setting.zero_stage else "--zero-stage 1 "
     return {
         # ranks on one CPU share its memory
         f"{8 * setting.ranks} ranks and --zero-stage {stage}": more if setting.cuda else {},
         f"--zero-stage {stage}": dict(zero_stage=stage if setting.ranks > 1 else now),
-        f"{first}--offload-optimizer": dict(zero_stage=max(1, now), offload_optimizer=True),
-        "no --offload-optimizer": dict(offload_optimizer=False),
+        f"{first}--offload optimizer": dict(zero_stage=max(1, now), offload_optimizer=True),
+        "no --offload optimizer": dict(offload_optimizer=False),
         "--lora-rank 16": dict(lora_rank=16, reference="device"),
-        "--reference host": dict(reference="host"),
-        "--reference device": dict(reference="device"),
+        "--offload reference": dict(reference="host"),
+        "no --offload reference": dict(reference="device"),
         "--gradient-checkpointing": dict(gradient_checkpointing=True),
         f"--token-budget {setting.length}": dict(token_budget=setting.length),
         "--dtype bfloat16": dict(itemsize=2),

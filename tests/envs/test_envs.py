@@ -163,7 +163,7 @@ def test_the_time_limit_that_nobody_named_is_told_once(name, typed, lines, capfd
     tell_time_limit.cache_clear()
     args = SimpleNamespace(
         env_name=f"test_envs:{name}-v0", format_penalty=0.1, max_episode_steps=typed, data=None,
-        prompts=None, on_invalid="default", env_workers=2, env_timeout=60.0, env_threads=0,
+        prompts=None, on_invalid="default", env_workers="2,timeout=60",
     )  # fmt: skip
     for _ in range(2):  # training and an evaluation
         vec_env = make_envs(args, training_seeds(0, range(4)))
@@ -199,7 +199,7 @@ def test_threads_leave_the_random_state_alone():
     args = SimpleNamespace(
         env_name=RESTLESS, format_penalty=0.1, max_episode_steps=4, data=None, prompts=None,
         on_invalid="default",
-        env_workers=0, env_timeout=60.0, env_threads=1,
+        env_workers="threads:1",
     )  # fmt: skip
     random.seed(9)
     expected, before = random.random(), np.random.get_state()

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "examples" / "first_run.ipynb"
 FLAGS = """--n-env 8 --e-len 4 --minibatch 32 --num-updates 1 --w-epoch 1 --w-iter 1
---max-episode-steps 4 --eval-episodes 8 --eval-interval 1 --skip-first-eval"""
+--max-episode-steps 4 --eval-episodes 8 --eval-interval 2"""
 
 
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):

@@ -19,7 +19,7 @@ from ppo.model.make import build
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = """--env-name examples.matches:Matches-v0 --memory examples.first_sight:FirstSight
---advantages examples.reinforce:reinforce --engine examples.plain_engine:PlainEngine --no-critic
+--advantages examples.reinforce:reinforce --engine examples.plain_engine:PlainEngine
 --group-size 1 --n-env 2 --e-len 2 --minibatch 4 --num-updates 1 --max-episode-steps 2
 --response-limit 4 --prompt-limit 4096 --eval-interval 0 --lr 0.01"""
 

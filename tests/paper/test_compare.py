@@ -44,8 +44,7 @@ def made(run, success: float, evals=None, **settings) -> None:
         }
         for u in range(1, last + 1)
     ]
-    flags = {k: v for k, v in run.flags.items() if k != "skip_first_eval"} | settings
-    flags = dict(n_env=32, e_len=8) | flags
+    flags = dict(n_env=32, e_len=8) | run.flags | settings
     write_run(run.path, metrics, [after], **flags)
     if flags.get("w_epoch"):
         warm_up = {
@@ -109,14 +108,14 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
     turns = {}
     for args in map(arguments.get_args, commands):
         critic = not args.no_critic
-        assert args.eval_interval == args.num_updates and args.eval_episodes == 512
+        assert args.eval_interval > args.num_updates and args.eval_episodes == 512
         assert (args.group_size == 8) == (args.advantages in ("rloo", "grpo", "gigpo")) != critic
         batch = args.n_env * args.e_len
         assert args.num_turns == (None if critic else args.num_updates * batch)
         turns.setdefault(args.env_name, set()).add((args.w_epoch + args.num_updates) * batch)
         rate = 4e-4 if args.env_name == "tools-calculator" else 2e-4
         assert args.lr == pytest.approx(rate * factors[args.advantages])
-        assert args.skip_first_eval and args.env_name in {first.env_name for first in before}
+        assert args.env_name in {first.env_name for first in before}
     assert turns == {"babyai-pickup": {20480}, "babyai-open": {20480},
                      "baba-two_room-goto_win": {15360}, "tools-calculator": {25600}}  # fmt: skip
 

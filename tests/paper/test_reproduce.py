@@ -71,8 +71,8 @@ def test_every_command_is_one_of_main(name, scale, tmp_path, capsys, monkeypatch
         if not trained:
             assert embedded == (scale == "embedded") and (args.lr > 1e-6) == embedded
         if not args.eval_only:
-            assert args.eval_interval == args.num_updates > 0
-            assert args.skip_first_eval == (args.seed != 1)  # one "before" serves all seeds
+            later = args.seed != 1  # one "before" serves all seeds
+            assert args.eval_interval == args.num_updates + later > later
     assert len({args.run_dir for args in parsed}) == count
     assert len({str(vars(args) | {"run_dir": ""}) for args in parsed}) == count  # all differ
     assert list(tmp_path.iterdir()) == []  # nothing was touched
@@ -136,11 +136,17 @@ def test_a_whole_name_chooses_one_row_and_a_part_all_that_have_it(capsys, tmp_pa
 
 def test_flags_for_main(capsys, tmp_path):
     other = ["table2", "--seeds", "1", "--runs", str(tmp_path)]
-    flags = ["--eval-episodes=8", "--kl-coef", "-1", "--memory=my-own:Memory", "--no-critic"]
+    flags = [
+        "--eval-episodes=8",
+        "--kl-coef",
+        "-1",
+        "--memory=my-own:Memory",
+        "--gradient-checkpointing",
+    ]
     (command,) = dry_run(capsys, *other, "--", *flags)
     assert command.count("--eval-episodes") == 1  # in the place of ours
     assert command[command.index("--eval-episodes") + 1] == "8"
-    assert command[command.index("--kl-coef") + 1] == "-1" and "--no-critic" in command
+    assert command[command.index("--kl-coef") + 1] == "-1" and "--gradient-checkpointing" in command
     assert command[command.index("--memory") + 1] == "my-own:Memory"
 
 

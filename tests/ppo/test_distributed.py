@@ -79,7 +79,7 @@ def watched(**options):
     return initialize(**options)
 
 deepspeed.initialize = watched
-flags = "--env-name toy --zero-stage 3 --reference sharded --dtype bfloat16 --model"
+flags = "--env-name toy --zero-stage 3 --dtype bfloat16 --model"
 args = get_args([*flags.split(), str(TINY)])
 ranks = make_ranks(args)
 actor_critic, reference, *_ = make_models(args, ranks.device)

@@ -21,8 +21,8 @@ def read_one(path):
 
 def test_runs_that_differ_in_their_seeds_only_are_one_group(tmp_path):
     same = dict(run_dir="somewhere", resume=None, value_clip=float("inf"))
-    other = dict(run_dir="elsewhere", resume="a1", skip_first_eval=True)
-    other |= dict(env_workers=7, env_threads=0, env_timeout=9.0)  # where environments run
+    other = dict(run_dir="elsewhere", resume="a1", eval_interval=9)
+    other |= dict(env_workers=7, env_threads=0)  # where environments run
     paths = [
         write_run(tmp_path / "a2", seed=2, **same),
         write_run(tmp_path / "a1", seed=1, **same | other),

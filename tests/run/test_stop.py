@@ -198,7 +198,6 @@ def test_a_signal_is_obeyed_within_a_turn(phase, number, model_dir, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     evaluation = "--eval-interval 1 --eval-episodes 8" if phase == "evaluation" else ""
     flags = f"--env-name slow:Slow-v0 --e-len 60 --minibatch 120 --eval-interval 0 {evaluation}"
-    flags += " --skip-first-eval" if evaluation else ""
     flags += f" --w-epoch {int(phase == 'warm-up')} --num-updates 3"
     if phase == "evaluation":
         flags += " --e-len 1 --minibatch 2"

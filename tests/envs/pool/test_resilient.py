@@ -376,8 +376,6 @@ def test_the_environments_of_the_command_line():
         on_invalid="default",
         max_episode_steps=1,
         env_workers=0,
-        env_timeout=9.0,
-        env_threads=0,
         data=None,
         prompts=None,
     )

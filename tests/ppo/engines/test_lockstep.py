@@ -131,7 +131,7 @@ def test_the_choice_of_an_engine(tokenizer, monkeypatch):
 @pytest.mark.parametrize(
     ("hidden", "gpu", "threads", "calls", "first"),
     [(64, False, 0, "run", "transformers"), (128, False, 0, "run", "vllm"),
-     (64, True, 0, "run", "vllm"), (64, False, 8, "run", "vllm"),
+     (64, True, 0, "run", "vllm"), (64, False, "threads:8", "run", "vllm"),
      (64, False, 0, "untrained", "vllm")],
 )  # fmt: skip
 def test_auto_tries_the_faster_engine_first(
@@ -139,7 +139,7 @@ def test_auto_tries_the_faster_engine_first(
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     (tmp_path / "config.json").write_text(f'{{"hidden_size": {hidden}}}')
-    told = dict(env_threads=threads, endpoint_sampling=calls)
+    told = dict(env_workers=threads, endpoint_sampling=calls)
     names = by_speed(SimpleNamespace(model=str(tmp_path), **told))
     assert sorted(names) == ["transformers", "vllm"] and names[0] == first
 

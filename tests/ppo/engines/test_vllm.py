@@ -427,7 +427,7 @@ def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys)
         args = SimpleNamespace(
             engine="auto", model=str(tmp_path), response_limit=8, temperature=1.0, seed=0,
             prompt_limit=64, zero_stage=0, endpoint_sampling="refuse", gpu_memory_utilization=0.3,
-            env_threads=2,  # without them so small a model is left to transformers
+            env_workers="threads:2",  # without them so small a model is left to transformers
         )  # fmt: skip
         return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
 

@@ -231,8 +231,8 @@ def test_a_model_that_is_more_than_its_layers_is_refused(lm):
 
 def models_of(model_dir: str, device: str = "cpu", **changes):
     flags = dict(
-        model=model_dir, dtype="auto", prompt_limit=64, response_limit=8, packed="auto",
-        critic_layers=1, value_grad_trunk=False, gradient_checkpointing=False,
+        model=model_dir, dtype="auto", prompt_limit=64, response_limit=8, rows="auto",
+        critic_layers=1, gradient_checkpointing=False,
         lora_rank=0, reference="device", eval_only=False, seed=1,
         template_kwargs={}, no_critic=False,
     )  # fmt: skip
@@ -255,8 +255,8 @@ def test_the_models_of_a_command_line(model_dir):
 def test_packed_rows_need_bfloat16_on_a_gpu(model_dir, monkeypatch):
     # tests have no GPU to load a model onto
     monkeypatch.setattr("ppo.model.make.load_lm", lambda *args: (None, None, None))
-    with pytest.raises(ValueError, match="--packed on needs --dtype bfloat16 on a GPU"):
-        models_of(model_dir, device="cuda:0", dtype="float32", packed="on")
+    with pytest.raises(ValueError, match="--rows packed needs --dtype bfloat16 on a GPU"):
+        models_of(model_dir, device="cuda:0", dtype="float32", rows="packed")
 
 
 def test_each_turn_is_trained_at_its_own_temperature():

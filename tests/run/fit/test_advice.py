@@ -1,4 +1,4 @@
-"""`--dry-run-memory`: the table, the advice and the exit code; nothing is loaded or written."""
+"""`turnwise fit`: the table, the advice and the exit code; nothing is loaded or written."""
 
 import json
 import re
@@ -11,10 +11,11 @@ from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
 import main
 from run.fit import advice as dry_run
+from run.fit.__main__ import main as fit
 from run.fit.estimate import Setting, loading, totals
 from run.fit.shape import Shape
 
-SMALL = "--env-name toy --n-env 2 --e-len 2 --minibatch 4 --engine transformers --dry-run-memory"
+SMALL = "--env-name toy --n-env 2 --e-len 2 --minibatch 4 --engine transformers"
 QWEN_CONFIG = Qwen2Config(
     vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
     num_attention_heads=28, num_key_value_heads=4,
@@ -44,7 +45,7 @@ def here(tmp_path, monkeypatch, model_dir):
 
 
 def run(flags: str = "") -> int:
-    return main.program([*SMALL.split(), "--model", "./m", *flags.split()])
+    return fit([*SMALL.split(), "--model", "./m", *flags.split()])
 
 
 def test_a_run_that_fits_is_a_table_and_nothing_else(here, capsys):
@@ -73,10 +74,10 @@ def test_a_run_that_does_not_fit_is_refused_with_advice(here, capsys, monkeypatc
     assert run("--run-dir r --prompt-limit 64 --response-limit 64") == 2
     out, err = capsys.readouterr()
     assert "total" in out and err.count("\n") == 1
-    assert err.startswith("main.py: error: the run needs 0.")
+    assert err.startswith("python -m run.fit: error: the run needs 0.")
     for flag in ("--gradient-checkpointing", "--token-budget 128", "--dtype bfloat16"):
         assert flag in err
-    assert "--offload-optimizer" not in err  # it does not help on a CPU
+    assert "--offload" not in err  # it does not help on a CPU
     assert not (here / "r").exists()
 
 
@@ -98,16 +99,16 @@ def test_one_turn_is_computed_whatever_the_budget(here):
 
 def test_flags_that_a_run_may_have(here):
     args = main.get_args([*SMALL.split(), "--model", "./m"])
-    args.lora_rank, args.reference = 8, "host"
+    args.zero_stage, args.offload = 1, "both"
     setting = dry_run.setting_of(args, 1)
-    assert (setting.lora_rank, setting.reference) == (8, "host")
+    assert (setting.offload_optimizer, setting.reference) == (True, "host")
 
 
 def test_a_resumed_run_may_be_asked(here):
     typed = ["--model", "./m", "--env-name", "toy", "--n-env", "2", "--e-len", "2"]
     saved = json.loads(json.dumps(vars(main.get_args(typed)), default=str))
     (here / "args.json").write_text(json.dumps({"args": saved}))
-    assert main.program(["--resume", str(here), "--dry-run-memory"]) == 0
+    assert fit(["--resume", str(here)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -142,8 +143,8 @@ def test_advice_begins_with_what_helps_most():
     ]
     assert sizes == sorted(sizes) and "\n" not in line
     assert "8 ranks and --zero-stage 3 (fits)" in changes and "--lora-rank 16 (fits)" in changes
-    assert "--zero-stage 1 --offload-optimizer" in changes
-    assert "--reference host" in changes and "--gradient-checkpointing" in changes
+    assert "--zero-stage 1 --offload optimizer" in changes
+    assert "--offload reference" in changes and "--gradient-checkpointing" in changes
     assert "gpu-memory-utilization" not in changes  # generation is not the peak
 
 
@@ -157,10 +158,10 @@ def test_what_is_in_force_already_is_no_advice():
         offload_optimizer=True,
     )  # fmt: skip
     line = dry_run.advice(QWEN, setting, (10**6, 10**12))
-    assert "With one change: --lora-rank 16" in line and "--reference host" in line
+    assert "With one change: --lora-rank 16" in line and "--offload reference" in line
     for flag in ("--gradient-checkpointing", "--token-budget", "--dtype", ", --zero-stage 3"):
         assert flag not in line
-    assert "offload" not in line and "--reference device" not in line
+    assert "optimizer" not in line and "no --offload" not in line
 
 
 def test_a_sharded_model_may_not_fit_before_it_is_sharded():
@@ -170,7 +171,7 @@ def test_a_sharded_model_may_not_fit_before_it_is_sharded():
     assert loading(QWEN, setting) == whole > max(totals(QWEN, setting).values())
     assert dry_run.needs(QWEN, setting)[0] == whole
     assert "this is at the start" in dry_run.table(QWEN, setting, HERE)
-    assert "--reference host" in dry_run.advice(QWEN, setting, (40 * 10**9, 500 * 10**9))
+    assert "--offload reference" in dry_run.advice(QWEN, setting, (40 * 10**9, 500 * 10**9))
     away = replace(setting, reference="host")  # it is copied to the host, without a stop
     assert loading(QWEN, away) == whole - 2 * 7_615_616_512
     lora = replace(setting, lora_rank=16)  # there is no copy, but the model is cast only then
@@ -185,7 +186,7 @@ def test_the_host_may_be_what_is_too_small():
     )  # fmt: skip
     line = dry_run.advice(QWEN, setting, (10**12, 10**11))
     assert line.startswith("the run needs 2") and "of the host per rank, which has 100.0 GB" in line
-    assert "no --offload-optimizer" in line and "--lora-rank 16" in line
+    assert "no --offload optimizer" in line and "--lora-rank 16" in line
 
 
 def test_the_batches_of_the_warm_up_may_be_too_large_for_the_host():
