@@ -311,7 +311,7 @@ def test_a_report_of_what_the_model_says(model_dir, tmp_path, capsys):
 
 
 def test_without_the_first_evaluation_a_run_is_the_same(run, model_dir, tmp_path):
-    other = train(tmp_path / "other", model_dir, "--eval-interval", "9")
+    other = train(tmp_path / "other", model_dir, "--eval-interval 9")
     assert timeless(other / "eval.jsonl") == timeless(run / "eval.jsonl")[1:]
     assert timeless(other / "metrics.jsonl") == timeless(run / "metrics.jsonl")
 

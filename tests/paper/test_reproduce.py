@@ -120,7 +120,7 @@ def test_claims_change_one_thing_at_equal_turns(capsys, tmp_path, monkeypatch):
     assert changed(parsed[1], window) == {"memory": "action"}
     assert changed(parsed[2], window) == {"memory": "periodic"}
     assert [changed(args, plain) for args in parsed[4:]] == [
-        {"on_invalid": "end"}, {"kl_coef": 0.0}, {"n_env": 64, "e_len": 4},
+        {"on_invalid": "end"}, {"kl_coef": 1e-99}, {"n_env": 64, "e_len": 4},
         {"n_env": 16, "e_len": 16}, {"n_env": 8, "e_len": 32},
         {"w_epoch": 0, "num_updates": 80, "eval_interval": 80}, {"first_token_weight": 1.0},
     ]  # fmt: skip
