@@ -50,8 +50,8 @@ def test_an_agents_prompts_are_those_of_the_environment_with_tools(agent):
         player.start()
         while True:
             assert render(sent.messages()).ids == render(shown.messages()).ids
-            said = player.respond(observation.text)[1]
-            theirs, ours = act(agent, said), act(env, said)
+            response = player.respond(observation.text)[1]
+            theirs, ours = act(agent, response), act(env, response)
             assert (theirs.reward, theirs.success, theirs.done) == (
                 ours.reward, ours.success, ours.done
             )  # fmt: skip
@@ -70,14 +70,14 @@ def test_the_agent_that_rewrites_its_history():
     env = make_env("agent:examples.summarising_agent:solve", timeout=60)
     first = begin(env, 1)
     assert [message["role"] for message in first.messages] == ["system", "user"]
-    steps = [act(env, said) for said in ("100", "100", "-", "It is below 100.", "100")]
+    steps = [act(env, response) for response in ("100", "100", "-", "It is below 100.", "100")]
     assert [step.reward for step in steps] == pytest.approx([-0.02, -0.02, -0.02, 0, -0.02])
-    said = [step.observation.messages[-1]["content"] for step in steps]
-    assert said[0] == said[1] == "The hidden number is below 100."
-    assert said[2].startswith("Sum up in one line")
+    texts = [step.observation.messages[-1]["content"] for step in steps]
+    assert texts[0] == texts[1] == "The hidden number is below 100."
+    assert texts[2].startswith("Sum up in one line")
     assert steps[2].observation.sampling == Sampling(0.7, 32)
-    # the summary takes the place of all that was said before
-    assert said[3] == "You know this: It is below 100.\nGuess."
+    # the summary replaces the earlier messages
+    assert texts[3] == "You know this: It is below 100.\nGuess."
     assert len(steps[3].observation.messages) == 2 and len(steps[4].observation.messages) == 4
     env.close()
 
@@ -91,8 +91,8 @@ def test_the_agent_of_the_page_in_docs(tmp_path, monkeypatch):
     env = make_env("agent:my_agent:solve", timeout=60)
     assert begin(env, 92).text == "What is 2 + 1?"
     draft, final = act(env, "Perhaps 4."), act(env, " 3\n")
-    said = [message["content"] for message in draft.observation.messages]
-    assert said[1:] == ["Perhaps 4.", "Check it, and say the number alone."]
+    texts = [message["content"] for message in draft.observation.messages]
+    assert texts[1:] == ["Perhaps 4.", "Check it, and say the number alone."]
     assert final.terminated and final.reward == 1
     env.close()
 
@@ -104,9 +104,9 @@ def test_the_same_file_runs_against_a_server(name, run_of_calculator):
     pytest.importorskip(needed[name])
     pytest.importorskip("httpx")
     words = ["-m", f"examples.{name}", "--base-url", run_of_calculator, "--episodes", "2"]
-    said = run(words)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout.endswith("of 2 answers are right\n")
+    done = run(words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("of 2 answers are right\n")
 
 
 @pytest.fixture(scope="module")

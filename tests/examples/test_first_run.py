@@ -23,6 +23,6 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     done = subprocess.run([sys.executable, script], cwd=ROOT / "examples", env=env,
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    said = done.stdout
-    assert "Your goal is to go to" in said and "--- user" in said and "valid: True" in said
-    assert "update    1/1" in said and "| 1 | 8 |" in said and "-- turn 1 " in said
+    output = done.stdout
+    assert "Your goal is to go to" in output and "--- user" in output and "valid: True" in output
+    assert "update    1/1" in output and "| 1 | 8 |" in output and "-- turn 1 " in output

@@ -1,4 +1,4 @@
-"""The examples of one's own environment, memory, estimator and engine, all in one small run."""
+"""The custom environment, memory, estimator and engine of the examples, all in one small run."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def test_the_last_match_wins():
 
 
 def test_the_plain_engine_samples_what_the_other_one_does(lm, tokenizer):
-    said = []
+    results = []
     for kind in (PlainEngine, TransformersEngine):
         engine = kind(tokenizer, {0}, 6, 1.0, max_num_seqs=3)
         engine.push_weights(build(lm, 0))
@@ -64,9 +64,9 @@ def test_the_plain_engine_samples_what_the_other_one_does(lm, tokenizer):
         answers = {}
         while not engine.idle:
             answers |= dict(engine.step())
-        said.append(answers)
+        results.append(answers)
     for slot in range(3):
-        ours, theirs = said[0][slot], said[1][slot]
+        ours, theirs = results[0][slot], results[1][slot]
         assert ours.ids == theirs.ids
         assert ours.logps == pytest.approx(theirs.logps, abs=1e-4)
 

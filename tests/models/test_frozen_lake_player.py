@@ -51,7 +51,7 @@ def play(episodes, **given):
     return turns, ends
 
 
-def test_what_it_reads_says_and_wants():
+def test_its_reading_thought_and_move():
     lake, place = read(BOARD)
     assert place == (1, 1) and len(lake) == 16
     holes = {cell for cell, what in lake.items() if what == "hole"}
@@ -59,8 +59,8 @@ def test_what_it_reads_says_and_wants():
     # right is a hole; down leads to the goal in four moves, and no other way is as short
     assert safe_way(lake, place) == "down"
     learnt, executed = Player(TASK, np.random.default_rng(0)).respond(BOARD)
-    said = "THINK: right: hole. down: ice. left: ice. up: ice.\nACTION: down"
-    assert learnt == executed == said
+    response = "THINK: right: hole. down: ice. left: ice. up: ice.\nACTION: down"
+    assert learnt == executed == response
 
 
 def test_with_care_it_wins_on_a_shortest_way():
@@ -74,7 +74,9 @@ def test_without_care_it_goes_right_or_down_into_holes():
     turns, ends = play(100, care=0.0)
     ways = [learnt.split()[-1] for _, learnt, _ in turns]
     assert {*ways} == {"right", "down"}
-    assert not any(f"{way}: wall." in said for way, (_, said, _) in zip(ways, turns, strict=True))
+    assert not any(
+        f"{way}: wall." in learnt for way, (_, learnt, _) in zip(ways, turns, strict=True)
+    )
     # simulated with 1,000 episodes: .27 with noise .1; +- 5 standard deviations of .045
     assert 0.05 < np.mean([step.success for step in ends]) < 0.5
 
@@ -83,9 +85,9 @@ def test_strays_are_moves_onto_ice_and_are_not_learnt():
     turns, _ = play(20, stray=1.0)
     assert any(learnt != executed for _, learnt, executed in turns)
     for _, learnt, executed in turns:
-        said, way = learnt.split("\n")[0], executed.split()[-1]
-        assert executed.startswith(said)
-        assert f"{way}: ice." in said or ": ice." not in said
+        reasoning, way = learnt.split("\n")[0], executed.split()[-1]
+        assert executed.startswith(reasoning)
+        assert f"{way}: ice." in reasoning or ": ice." not in reasoning
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +96,13 @@ def tokenizer():
 
 
 def test_a_prompt_and_a_response_are_short(tokenizer):
-    """A text that changed in the library would be spelt out, in hundreds of tokens."""
+    """A text that changed in the library would be hundreds of tokens."""
     render = Renderer(tokenizer, 1024)
     player = Player(TASK, np.random.default_rng(0), stray=0.5)
     for messages, response in demonstrations(player, 5, seed=1, longest_memory=1):
         ids = render(messages).ids
-        said = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        assert len(ids) < 110 and tokenizer.decode(ids) == said
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert len(ids) < 110 and tokenizer.decode(ids) == text
         assert len(tokenizer(response).input_ids) <= 12
 
 

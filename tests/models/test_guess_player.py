@@ -1,4 +1,4 @@
-"""The player of dialogue-guess: what it says is right, what it chooses is poor; and its clone."""
+"""The player of dialogue-guess: its thoughts are right, its guesses poor; and its clone."""
 
 import re
 
@@ -37,14 +37,14 @@ def wins(ends):
     return sum(info["success"] for info in ends) / len(ends)
 
 
-def test_it_knows_what_is_possible():
+def test_it_knows_the_possible_numbers():
     turns, ends = play(50, counting=0.5, stray=0.5)
     assert all(above < guess < below for above, below, guess, _ in turns)
     assert all(info["metrics"] == {"wasted_guesses": 0.0} for info in ends)
     assert any(learnt != executed for *_, learnt, executed in turns)
 
 
-def test_who_only_counts_finds_the_first_seven():
+def test_counting_alone_finds_the_first_seven():
     turns, ends = play(100, counting=1.0)
     assert all(guess == above + 1 for above, _, guess, _ in turns)
     assert max(guess for *_, guess in turns) == 7
@@ -52,7 +52,7 @@ def test_who_only_counts_finds_the_first_seven():
     assert wins(ends) < 0.32
 
 
-def test_who_does_not_count_guesses_in_the_inner_third_and_wins():
+def test_without_counting_it_guesses_in_the_inner_third_and_wins():
     turns, ends = play(200)
     for above, below, guess, _ in turns:
         n = below - above - 1  # numbers that are possible
@@ -62,7 +62,7 @@ def test_who_does_not_count_guesses_in_the_inner_third_and_wins():
     assert wins(ends) > 0.98
 
 
-def test_who_counts_in_two_turns_of_three_is_mediocre():
+def test_counting_in_two_turns_of_three_is_mediocre():
     # simulated with 1,500 dialogues: .39 +- 5 standard deviations of .035
     assert 0.21 < wins(play(200, counting=0.65)[1]) < 0.57
 
@@ -72,7 +72,7 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(MODELS / "tiny-guess")
 
 
-def test_the_longest_prompt_is_short_and_decodes_to_what_was_written(tokenizer):
+def test_the_longest_prompt_is_short_and_decodes_to_its_text(tokenizer):
     given = TASKS["dialogue-guess"] | {"counting": 1.0}
     del given["episodes"]
     player = Player("dialogue-guess", np.random.default_rng(0), **given)
@@ -82,8 +82,8 @@ def test_the_longest_prompt_is_short_and_decodes_to_what_was_written(tokenizer):
     longest, messages = max(prompts, key=lambda prompt: len(prompt[0]))
     # system 3, opening 4, six turns of 14 and the assistant's marker
     assert len(longest) == 3 + 4 + 6 * 14 + 1
-    said = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    assert tokenizer.decode(longest) == said
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert tokenizer.decode(longest) == text
 
 
 def test_every_passage_and_number_is_one_token(tokenizer):
@@ -94,8 +94,8 @@ def test_every_passage_and_number_is_one_token(tokenizer):
     ]
 
 
-def test_the_model_starts_from_what_the_environment_says():
-    """A text that changed in envs/ would be spelt out by the model's tokenizer."""
+def test_the_models_tokens_are_the_environments_texts():
+    """A text that changed in envs/ would become many tokens of the model's tokenizer."""
     memory = WindowMemory(8)
     memory.reset(begin(Player("dialogue-guess", None).env, seed=0))
     left = "".join(message["content"] for message in memory.messages())

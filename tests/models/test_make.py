@@ -25,17 +25,17 @@ def tiny_tokenizer():
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ("--family crafter", "the following arguments are required: --out"),
         ("--out x --hidden 96", "--hidden must be a multiple of 64, got 96"),
         ("--out x --hidden 0", "--hidden must be a multiple of 64, got 0"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_played(flags, said, capsys):
+def test_mistakes_are_reported_before_anything_is_played(flags, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         make.get_args(flags.split())
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_it_is_tiny_and_loads_as_it_is(tiny_tokenizer):
@@ -48,15 +48,15 @@ def test_it_is_tiny_and_loads_as_it_is(tiny_tokenizer):
 
 def test_it_is_tokenized_the_same_by_its_file_and_by_its_architecture(tiny_tokenizer):
     """AutoTokenizer gives a Qwen2 model Qwen2's pre-tokenizer, whatever tokenizer.json says; a
-    model that was cloned with another one would not know its own words."""
+    model that was cloned with another one would not know its own tokens."""
     plain = PreTrainedTokenizerFast(tokenizer_file=str(TINY / "tokenizer.json"))
     text = "THINK: the red ball is 1 step left and 3 steps forward.\nACTION: turn left 12  x"
     assert plain(text).input_ids == tiny_tokenizer(text, add_special_tokens=False).input_ids
 
 
 @pytest.mark.parametrize("task", BabyAI.tasks)
-def test_prompts_are_short_and_decode_to_what_was_written(tiny_tokenizer, task):
-    """A passage that changed in envs/ without a new model would be spelt out in 600 tokens."""
+def test_prompts_are_short_and_decode_to_their_text(tiny_tokenizer, task):
+    """A passage that changed in envs/ without a new model would become 600 tokens."""
     text, info = BabyAI(task).reset(seed=0)
     memory = WindowMemory(1)
     memory.reset(Observation(text, info["kept"], info["system"], info["instruction"]))
@@ -91,7 +91,7 @@ def test_wanted_things(mission, things):
 
 
 @pytest.mark.parametrize(
-    ("mission", "text", "said"),
+    ("mission", "text", "expected"),
     [
         ("go to the red ball", "a wall 1 step left", "I do not see the red ball."),
         (
@@ -112,15 +112,15 @@ def test_wanted_things(mission, things):
         ),
     ],
 )
-def test_thought(mission, text, said):
-    assert thought(mission, text) == said
+def test_thought(mission, text, expected):
+    assert thought(mission, text) == expected
 
 
 def play(task, episodes, **given):
     return demonstrations(Player(task, np.random.default_rng(0), **given), episodes, seed=3)
 
 
-def test_the_player_without_failings_succeeds():
+def test_the_player_without_mistakes_succeeds():
     # minigrid's bot wins every episode; ten of a task take it about 6 turns each
     turns = play("pickup", 10)
     assert 20 <= len(turns) <= 150

@@ -1,4 +1,4 @@
-"""The scripted players: without failings they win, and what they say is valid and short."""
+"""The scripted players: without mistakes they win, and their responses are valid and short."""
 
 import importlib
 import re
@@ -37,7 +37,7 @@ def make(family, task, **given):
 
 
 @pytest.mark.parametrize("task", babaisai.TASKS)
-def test_without_failings_it_wins_every_baba_level(task):
+def test_without_mistakes_it_wins_every_baba_level(task):
     turns = play(make("babaisai", task), 20)
     assert sum(info["success"] for *_, info in turns) == 20
 
@@ -55,7 +55,7 @@ def test_the_way_in_baba_is_a_shortest_one():
     assert babaisai.thought(level, cell) == "go to ball 2 steps to the right and 1 step up."
 
 
-def test_what_is_in_the_way_of_baba_is_pushed_first():
+def test_a_block_in_the_way_of_baba_is_pushed_first():
     # walls fill column 4, baba at (3, 3) is below `stop` at (3, 2): up breaks `wall is stop`, then
     # from (3, 2) to the ball at (5, 3) 2 to the right and 1 down
     rules = [[5, 4, ["noun:ball"]], [5, 5, ["is"]], [5, 6, ["prop:win"]]]
@@ -66,8 +66,8 @@ def test_what_is_in_the_way_of_baba_is_pushed_first():
     level = babaisai.Level.from_cells(8, 8, cells)
     plan = babaisai.search(level)
     assert plan[0] == "up" and sorted(plan[1:]) == ["down", "right", "right"]
-    said = babaisai.thought(level, babaisai.target(level, plan))
-    assert said == "push rule `stop` 1 step up."
+    reasoning = babaisai.thought(level, babaisai.target(level, plan))
+    assert reasoning == "push rule `stop` 1 step up."
 
 
 def test_a_shy_baba_player_waits_in_front_of_what_wins():
@@ -94,14 +94,14 @@ def test_a_baba_players_slips_are_in_later_prompts_and_never_learnt():
     assert len(turns) > 200
     wrong = 0
     for text, learnt, shown, _ in turns:
-        right, said = (words.split("\n")[0].split(" I saw")[0] for words in (learnt, shown))
+        right, stated = (words.split("\n")[0].split(" I saw")[0] for words in (learnt, shown))
         pattern = r"THINK: go to (\w+) (.*)\."
-        (noun, place), (said_noun, said_place) = (
-            re.fullmatch(pattern, words).groups() for words in (right, said)
+        (noun, place), (stated_noun, stated_place) = (
+            re.fullmatch(pattern, words).groups() for words in (right, stated)
         )
-        assert f"\n{noun} {place}\n" in f"{text}\n" and said_noun == noun
-        assert f" {said_place}\n" in f"{text}\n"  # where something is
-        wrong += said_place != place
+        assert f"\n{noun} {place}\n" in f"{text}\n" and stated_noun == noun
+        assert f" {stated_place}\n" in f"{text}\n"  # where something is
+        wrong += stated_place != place
     assert 0.3 < wrong / len(turns) < 0.45
 
 
@@ -160,7 +160,7 @@ def test_what_a_crafter_player_wants(drink, wood, where, at_once, wanted):
 
 
 @pytest.mark.parametrize("seed", [1000, 1003])
-def test_without_failings_it_gets_on_in_crafter(seed):
+def test_without_mistakes_it_makes_progress_in_crafter(seed):
     player = make("crafter", "crafter", max_steps=150)
     text, _ = player.env.reset(seed=seed)
     player.start()
@@ -172,16 +172,16 @@ def test_without_failings_it_gets_on_in_crafter(seed):
     assert easy <= player.env.world.unlocked
 
 
-def test_a_clumsy_crafter_player_walks_on_but_gets_on():
+def test_a_clumsy_crafter_player_walks_on_but_makes_progress():
     turns = play(make("crafter", "crafter", clumsy=1.0, max_steps=60), 1)
-    used = [learnt for _, learnt, said, _ in turns if said.endswith("ACTION: Do")]
+    used = [learnt for _, learnt, response, _ in turns if response.endswith("ACTION: Do")]
     assert len(used) > 5 and all("ACTION: Move " in learnt for learnt in used)
 
 
-def test_without_failings_it_works_out_every_sum():
+def test_without_mistakes_it_works_out_every_sum():
     # each step takes a turn and the answer another one
     turns = play(make("calculator", "calculator"), 30)
-    answers = [info["success"] for _, said, _, info in turns if "ANSWER" in said]
+    answers = [info["success"] for _, response, _, info in turns if "ANSWER" in response]
     assert answers == [True] * 30
     assert not any(seen.startswith("Error") for seen, *_ in turns)
 
@@ -198,8 +198,8 @@ def test_a_calculator_player_leaves_out_steps(failing, turns_left):
         text, _ = player.env.reset(seed=seed)
         player.start()
         calls = 0
-        while "ANSWER" not in (said := player.respond(text)[1]):
-            text = player.env.step(said)[0]
+        while "ANSWER" not in (response := player.respond(text)[1]):
+            text = player.env.step(response)[0]
             if text.startswith("Error"):
                 break  # what it left out makes the rest impossible
             calls += 1
@@ -210,8 +210,8 @@ def test_a_calculator_player_leaves_out_steps(failing, turns_left):
 def test_a_calculator_player_adds_where_its_thought_says_otherwise():
     turns = play(make("calculator", "calculator", adds=1.0), 5)
     calls = [learnt for _, learnt, _, _ in turns if "<tool_call>" in learnt]
-    assert any("is to subtract." in said for said in calls)
-    assert all('"operation": "add"' in said for said in calls)
+    assert any("is to subtract." in response for response in calls)
+    assert all('"operation": "add"' in response for response in calls)
 
 
 def test_a_number_is_one_token_behind_a_passage():
@@ -235,18 +235,18 @@ CASES = [(family, task) for family in BABA for task in babaisai.TASKS] + [
 
 
 @pytest.mark.parametrize(("family", "task"), CASES)
-def test_every_response_is_valid_and_says_what_is_executed(family, task):
+def test_every_response_is_valid_and_names_the_executed_action(family, task):
     given = {name: n for name, n in importlib.import_module(PLAYERS[family]).TASKS[task].items()}
     del given["episodes"]
     turns = play(make(family, task, **given), 1)
     assert all(info["valid"] for *_, info in turns)
-    assert all(said.endswith(f"ACTION: {info['action']}") for *_, said, info in turns)
-    assert all(learnt.split("\n")[0] == said.split("\n")[0] for _, learnt, said, _ in turns)
+    assert all(response.endswith(f"ACTION: {info['action']}") for *_, response, info in turns)
+    assert all(learnt.split("\n")[0] == response.split("\n")[0] for _, learnt, response, _ in turns)
 
 
 @pytest.mark.parametrize(("family", "task"), CASES)
 def test_passages_are_in_the_prompts_and_leave_little_else(family, task):
-    """A passage that changed in envs/ would be spelt out, in hundreds of tokens."""
+    """A passage that changed in envs/ would be hundreds of tokens."""
     passages = importlib.import_module(PLAYERS[family]).PASSAGES
     turns = demonstrations(make(family, task, noise=0.3), 2, seed=0)
     prompts = ["".join(m["content"] for m in messages) for messages, _ in turns]
@@ -261,8 +261,8 @@ def test_a_babyai_player_drops_the_wrong_thing_that_it_took():
     player = make("babyai", "pick-up-seq-go-to", takes=0.5)
     turns = play(player, 15)
     assert sum(info["success"] for *_, info in turns) == 15
-    said = [learnt for seen, learnt, *_ in turns if seen.startswith("You carry ")]
-    wrong = [learnt for learnt in said if ", not the " in learnt]
+    carrying = [learnt for seen, learnt, *_ in turns if seen.startswith("You carry ")]
+    wrong = [learnt for learnt in carrying if ", not the " in learnt]
     # it takes the wrong thing on the way, and puts it where it stood, for there the floor is free
     taken = [
         learnt for _, learnt, done, _ in turns if "pick up" in done and "pick up" not in learnt
@@ -272,7 +272,7 @@ def test_a_babyai_player_drops_the_wrong_thing_that_it_took():
                for one in wrong)  # fmt: skip
 
 
-def test_a_babyai_player_turns_away_from_what_stands_in_the_way_of_a_drop():
+def test_a_babyai_player_turns_away_from_a_thing_in_the_way_of_a_drop():
     player = make("babyai", "pick-up-seq-go-to", takes=1.0)
     text, _ = player.env.reset(seed=0)
     player.start()
@@ -297,7 +297,7 @@ BOX_AFTER_BALL = "pick up the red ball, then go to a blue box"
 
 
 @pytest.mark.parametrize(
-    ("mission", "seen", "text", "said"),
+    ("mission", "seen", "text", "expected"),
     [
         # of two observations, the later one counts; what it sees now counts before both
         (
@@ -329,8 +329,8 @@ BOX_AFTER_BALL = "pick up the red ball, then go to a blue box"
         ),
     ],
 )  # fmt: skip
-def test_what_a_babyai_player_remembers(mission, seen, text, said):
-    assert babyai.thought(mission, text, seen) == said
+def test_what_a_babyai_player_remembers(mission, seen, text, expected):
+    assert babyai.thought(mission, text, seen) == expected
 
 
 def test_how_long_a_babyai_player_has_seen_the_same():
@@ -338,9 +338,9 @@ def test_how_long_a_babyai_player_has_seen_the_same():
     assert unchanged("a", ["a", "a", "b"]) == unchanged("a", []) == 0
     player = make("babyai-memory", "goto", known=0, learns=[4] * 6)
     player.memory_length = 3
-    said = [learnt for _, learnt, _, _ in play(player, 5) if "I do not see" in learnt]
+    thoughts = [learnt for _, learnt, _, _ in play(player, 5) if "I do not see" in learnt]
     # it walks on at a wall behind which nothing is: the count ends at what it remembers
-    assert re.findall("once|. times", " ".join(said[-5:])) == ["3 times"] * 5
+    assert re.findall("once|. times", " ".join(thoughts[-5:])) == ["3 times"] * 5
 
 
 def test_without_a_prompt_that_shows_turns_a_babyai_player_remembers_nothing():

@@ -1,4 +1,4 @@
-"""The shop's player: without failings it buys the right things, and its failings are visible."""
+"""The shop's player: without mistakes it buys the right items, and its mistakes are visible."""
 
 from pathlib import Path
 
@@ -31,14 +31,14 @@ def play(episodes, **given):
     return played
 
 
-def test_without_failings_it_buys_the_right_things():
+def test_without_mistakes_it_buys_the_right_things():
     played = play(50)
     assert all(reward == 1 and info["success"] for _, reward, info in played)
     # one thing takes a search, an addition and the check-out, two things take two more turns
     assert {len(responses) for responses, *_ in played} == {3, 5}
 
 
-def test_it_puts_back_what_is_wrong():
+def test_it_puts_back_wrong_items():
     # with a time limit of 8 some episodes have too many random calls to come to an end
     played = play(50, stray=0.2)
     assert sum(info["success"] for *_, info in played) > 40
@@ -53,13 +53,13 @@ def test_wrong_things_cost(fault):
     assert min(wrong) < 0
 
 
-def test_who_checks_out_early_buys_one_thing_only():
+def test_an_early_check_out_buys_one_item_only():
     played = play(50, early=1.0)
     assert {len(responses) for responses, *_ in played} == {3}
     assert 0 < sum(info["success"] for *_, info in played) < 50
 
 
-def test_who_gives_up_makes_no_call():
+def test_giving_up_makes_no_call():
     played = play(5, quits=1.0)
     assert all(len(responses) == 1 and not info["success"] for responses, _, info in played)
     assert response_with("That is all", None) == "That is all, but I give up."

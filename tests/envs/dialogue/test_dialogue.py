@@ -19,7 +19,7 @@ from memory.window import WindowMemory
 
 
 class Waiter(Dialogue):
-    """A guest who orders by name and by number; he ends the dialogue when he hears "tea"."""
+    """A guest who orders by name and by number; he ends the dialogue at the word "tea"."""
 
     system = "You are a waiter."
     max_turns = 4
@@ -37,14 +37,14 @@ class Waiter(Dialogue):
         return "Something hot, please.", 0.125, False
 
     def episode_metrics(self):
-        return {"heard": len(self.history) // 2}
+        return {"messages": len(self.history) // 2}
 
 
 def message(role, content):
     return {"role": role, "content": content}
 
 
-def test_a_dialogue_from_the_first_words_to_the_end():
+def test_a_dialogue_from_the_first_message_to_the_end():
     env = Waiter()
     first = begin(env, seed=3)
     opening = message("user", f"I sit at table {env.table}.")
@@ -55,10 +55,10 @@ def test_a_dialogue_from_the_first_words_to_the_end():
     assert one.metrics == {}
     two = act(env, "<think>Tea is hot.</think>\nI bring tea.")
     assert (two.reward, two.terminated, two.truncated, two.success) == (0.75, True, False, True)
-    assert two.metrics == {"heard": 2.0}
+    assert two.metrics == {"messages": 2.0}
 
 
-def test_the_user_does_not_hear_thoughts_but_memory_keeps_them():
+def test_the_user_gets_no_thoughts_but_memory_keeps_them():
     env = Waiter()
     memory = WindowMemory(8)
     memory.reset(begin(env, seed=3))
@@ -76,7 +76,7 @@ def test_the_user_does_not_hear_thoughts_but_memory_keeps_them():
     ]
 
 
-def test_messages_hold_plain_texts_whatever_kind_of_text_a_response_is():
+def test_messages_hold_plain_texts():
     class Said(str):
         pass
 
@@ -122,7 +122,7 @@ def test_a_dialogue_that_is_too_long_is_truncated_and_not_a_success():
         steps = [act(env, "Soup?") for _ in range(turns)]
         assert [step.truncated for step in steps] == [False] * (turns - 1) + [True]
         assert not (steps[-1].terminated or steps[-1].success)
-        assert steps[-1].metrics == {"heard": turns}
+        assert steps[-1].metrics == {"messages": turns}
     begin(env, seed=0)
     act(env, "Soup?")
     last = act(env, "tea")  # ending in the last turn is not a truncation
@@ -266,7 +266,7 @@ def test_another_model_is_the_user():
 
 
 @pytest.mark.parametrize(
-    ("said", "heard"),
+    ("message", "expected"),
     [
         ("Thanks.\nDONE: 1", ("Thanks.", 1.0, True)),
         ("DONE: 0", ("Goodbye.", 0.0, True)),
@@ -281,9 +281,9 @@ def test_another_model_is_the_user():
         (None, ("...", 0.0, False)),  # a model that only thought, or called a tool
     ],
 )
-def test_the_mark_that_ends_a_dialogue(said, heard):
-    with endpoint(says(said)) as (base_url, _):
-        assert ChatUser(base_url, "m", "Be brief.")([]) == heard
+def test_the_line_that_ends_a_dialogue(message, expected):
+    with endpoint(says(message)) as (base_url, _):
+        assert ChatUser(base_url, "m", "Be brief.")([]) == expected
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ class Breaking(BaseHTTPRequestHandler):
 
 def test_a_missing_or_slow_endpoint_is_reported():
     with endpoint() as (base_url, _):
-        pass  # now nobody listens there
+        pass  # the server is closed now
     with pytest.raises(ConnectionError, match="gave no answer"):
         ChatUser(base_url, "m", "Be brief.").open()
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:  # it never reads

@@ -55,24 +55,24 @@ def test_counting_finds_only_the_first_seven():
 
 
 def test_answers_are_true_and_vary():
-    env, heard = begun(20), set()
+    env, answers = begun(20), set()
     for _ in range(20):
         env.turns = 0
-        heard.add(env.step("15")[0].removesuffix(LEFT.format(6)))
-        heard.add(env.step("25")[0].removesuffix(LEFT.format(5)))
+        answers.add(env.step("15")[0].removesuffix(LEFT.format(6)))
+        answers.add(env.step("25")[0].removesuffix(LEFT.format(5)))
     small = {words.format(15) for words in ANSWERS[True]}
-    assert heard == small | {words.format(25) for words in ANSWERS[False]}
+    assert answers == small | {words.format(25) for words in ANSWERS[False]}
 
 
 def test_the_user_says_how_many_guesses_are_left():
     env = Guess(max_episode_steps=2)
     assert env.reset(seed=0)[0].endswith("guess it? Guesses left: 2.")
-    assert env.step("<think>")[0] == Guess.pardon  # and the turn is gone
+    assert env.step("<think>")[0] == Guess.pardon  # and the turn is used up
     assert env.step("nothing")[0] == "Please name a number. Guesses left: 0."
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("message", "answer"),
     [
         ("From 1 to 50, so 17?", "17"),  # the last number counts
         ("<think>12 or 13</think>I say 17", "17"),
@@ -82,14 +82,14 @@ def test_the_user_says_how_many_guesses_are_left():
         ("٣", "Please name a number."),
     ],
 )
-def test_what_counts_as_a_guess(said, answer):
-    text, reward, over, _, info = begun(20).step(said)
+def test_the_last_number_is_the_guess(message, answer):
+    text, reward, over, _, info = begun(20).step(message)
     assert text.startswith(answer) and not over
     assert (reward > 0) == (answer == "17")
     assert info["valid"] and not info["success"]
 
 
-def test_a_guess_pays_for_what_it_rules_out():
+def test_a_guess_pays_for_the_numbers_that_it_rules_out():
     # 26 leaves the numbers 1 to 25 of 50: log(51 / 26) / log(51) = .6737 / 3.9318 = .1714
     # 12 then leaves 13 to 25: log(26 / 14) / log(51) = .6190 / 3.9318 = .1574; again, nothing
     # 20 is right: 1 + log(14 / 1) / log(51) = 1 + 2.6391 / 3.9318 = 1.6712; the sum is 2

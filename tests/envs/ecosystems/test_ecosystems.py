@@ -32,7 +32,7 @@ def turn(env, move: str):
 
 
 def line_of(name: str) -> str:
-    """The one line that tells why the environment cannot be made."""
+    """The one-line reason why the environment cannot be made."""
     with pytest.raises(ValueError) as raised:
         envs.make_env(name)
     line = str(raised.value)
@@ -51,7 +51,7 @@ def test_a_library_is_a_family(name):
     tell_time_limit(name, None)  # it imports nothing, and there is nothing to tell
 
 
-def test_other_names_are_as_they_were():
+def test_names_of_a_users_own_modules():
     assert envs.library("textarena") == envs.library("textarena_of_mine:x") == ""
     assert envs.family("textarena_of_mine:x") == "foreign"
     with pytest.raises(ValueError, match="unknown environment 'textarena'; nearest first: "):
@@ -99,7 +99,7 @@ def test_all_lists_name_the_same_versions():
     assert tested <= {*listed["dependency-groups"]["games"]}
 
 
-# What a library's own tests play: the environment's name and moves, of which some are no moves.
+# What a library's own tests play: the environment's name and moves, some of them invalid.
 PLAYED = {
     "textarena": ("textarena:2048-v0", ["left", "up", "fly", "[right]", "down"]),
     "reasoning-gym": ("reasoning-gym:chain_sum", ["12"]),
@@ -144,15 +144,15 @@ def played(request):
 
 def play(env, moves, other=None) -> list:
     """Play an episode, or its beginning, and let another environment act in between."""
-    told = [begin(env, 12)]
+    results = [begin(env, 12)]
     for move in moves:
         if other and turn(other, move).done:
             begin(other, 5)
         step = turn(env, move)
-        told.append(step)
+        results.append(step)
         if step.done:
             break
-    return told
+    return results
 
 
 @pytest.mark.parametrize("played", PLAYED, indirect=True)
@@ -169,7 +169,7 @@ def test_an_episode_replays_beside_another_environment(played):
 
 
 @pytest.mark.parametrize("played", PLAYED, indirect=True)
-def test_what_every_library_tells(played):
+def test_the_contract_of_every_library(played):
     make, moves = played
     env = make(format_penalty=0.25)
     first, *steps = play(env, moves)
@@ -195,7 +195,7 @@ def test_the_time_limit_truncates(played):
 
 
 @needs("textarena")
-def test_textarena_shows_what_is_new_and_keeps_the_rules():
+def test_textarena_shows_new_messages_and_keeps_the_rules():
     env = envs.make_env("textarena:GuessTheNumber-v0")
     first = begin(env, 3)
     assert "between 1 and 20" in first.system and first.text == "The game begins."
@@ -268,7 +268,7 @@ def test_reasoning_gym_asks_one_question():
 
 
 @needs("reasoning-gym")
-def test_reasoning_gym_fails_at_answers_that_it_cannot_read():
+def test_reasoning_gym_scores_unreadable_answers_0():
     env = envs.make_env("reasoning-gym:prime_factorization")
     begin(env, 3)
     step = turn(env, "banana")  # its score raises ValueError

@@ -385,7 +385,7 @@ def test_a_mover_covers_the_next_one():
 
 def test_two_nouns_are_you():
     level = level_of("B=Y..", "K=Y..", "bkk..")
-    # positions are told from the last rule's first object, the key at (2, 3)
+    # positions count from the last rule's first object, the key at (2, 3)
     assert level.you == 3 * 7 + 2
     # right: baba covers the first key, which stays; the second key moves
     play(level, "right")
@@ -407,7 +407,7 @@ def test_noun_is_noun_stacks():
     play(level, "up")  # into O and B, which the edge holds: nothing moves, but the rule acts
     assert rows_of(level)[2] == "b.k.."
     assert level.cells()[-1] == [3, 3, ["obj:ball:red", "obj:key:green"]]
-    assert "is key" not in level.text()  # such rules are not told
+    assert "is key" not in level.text()  # the text omits such rules
 
 
 def test_x_is_x_stacks_a_copy_every_step():
@@ -464,8 +464,8 @@ def test_step_limit():
 
 
 def test_text_by_hand():
-    # Told from baba at (3, 3). The plural looks at the signed offset: right and down from 2 on,
-    # left and up never. Another baba is not listed.
+    # Positions count from baba at (3, 3). The plural depends on the signed offset: right and down
+    # from 2 on, left and up never. Another baba is not listed.
     level = level_of("B=Y..", "..K..", "..b.o", ".....", "b.d..")
     assert level.text() == (
         "Active rules:\nbaba is you\n\nObjects on the map:\n"

@@ -152,12 +152,17 @@ def test_the_view_is_minigrids_own_in_every_turn(task):
 def test_the_view_of_a_crowded_grid_is_minigrids_own():
     """Objects of all kinds and doors in all states, anywhere; the agent stands on any cell."""
     draw, level = random.Random(0), BabyAI("open").level
-    look = lambda: draw.choice(sorted(COLOR_TO_IDX))
     for seed in range(1500):
         if seed % 100 == 0:
             level.reset(seed=seed)
-        doors = [Door(look(), is_open=True), Door(look()), Door(look(), is_locked=True)]
-        for thing in (*doors, Key(look()), Ball(look()), Box(look()), Wall(), None, None):
+        colours = [draw.choice(sorted(COLOR_TO_IDX)) for _ in range(6)]
+        doors = [
+            Door(colours[0], is_open=True),
+            Door(colours[1]),
+            Door(colours[2], is_locked=True),
+        ]
+        things = [*doors, Key(colours[3]), Ball(colours[4]), Box(colours[5])]
+        for thing in (*things, Wall(), None, None):
             level.grid.set(draw.randrange(level.width), draw.randrange(level.height), thing)
         level.carrying = draw.choice([None, Key("red"), Ball("grey"), Box("blue")])
         level.agent_pos = draw.randrange(level.width), draw.randrange(level.height)
@@ -182,7 +187,7 @@ def test_the_view_through_a_door_is_minigrids_own(state):
 
 
 def check_level(task: str, grid: np.ndarray, pos: tuple, direction: int, mission: str) -> None:
-    """Whatever must hold for a first state of a task without distractors."""
+    """Check everything that holds for the first state of a task without distractors."""
     width = 15 if task == "open" else 8
     kinds = grid[:, :, 0]
     assert grid.shape == (width, 8, 3)

@@ -31,7 +31,7 @@ def golden(name):
 
 
 class Script:
-    """Stands in for np_random: hands out given numbers, the world's seed and raw actions."""
+    """Stands in for np_random: returns fixed numbers, the world's seed and raw actions."""
 
     def __init__(self, *numbers):
         self.numbers = list(numbers)
@@ -123,7 +123,7 @@ def both(r):
 # --- the words -------------------------------------------------------------------------------
 
 
-def test_prompt_tells_the_rules_as_the_package_has_them():
+def test_the_prompt_states_the_packages_rules():
     prompt = system_prompt(set())
     assert prompt.endswith("PLAY!")
     lines = {line.partition(":")[0]: line for line in prompt.splitlines()}
@@ -299,7 +299,7 @@ def test_a_world_that_is_made_in_advance_is_the_same(monkeypatch):
     plain, ahead = Crafter(), Crafter()
     ahead.reset(seed=1)
     ahead.prepare(3)
-    assert ahead.reset(seed=5) == plain.reset(seed=5)  # one that was made for nothing
+    assert ahead.reset(seed=5) == plain.reset(seed=5)  # the prepared world is not used
     ahead.prepare(7)
     expected = [plain.reset(seed=7), *(plain.step("ACTION: Move West") for _ in range(20))]
     monkeypatch.setattr(World, "begin", lambda *_: pytest.fail("it was made again"))
@@ -312,7 +312,7 @@ def test_rendering_does_not_change_the_episode():
     assert digest == trajectory()[0]
 
 
-def test_resets_without_a_seed_go_on_to_other_worlds(env):
+def test_resets_without_a_seed_give_other_worlds(env):
     first = env.reset(seed=3)[0], env.world._seed
     second = env.reset()[0], env.world._seed
     assert first[1] != second[1]

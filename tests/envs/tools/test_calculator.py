@@ -51,7 +51,7 @@ def test_a_wrong_answer_ends_the_episode_and_pays_nothing(env, answer):
 
 
 @pytest.mark.parametrize("arguments", [(17, "subtract", 25), (99, "add", 1), (17, "divide", 25)])
-def test_what_the_calculator_refuses_is_told_and_the_episode_goes_on(env, arguments):
+def test_the_model_reads_errors_of_the_calculator_and_the_episode_goes_on(env, arguments):
     step = act(env, call(*arguments))
     assert step.observation.messages[0]["role"] == "tool"
     assert step.observation.messages[0]["content"].startswith("Error: ")

@@ -28,8 +28,8 @@ ANSWER = "42"
 
 
 def call(name: str, **arguments) -> str:
-    said = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{said}\n</tool_call>"
+    tool_call = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{tool_call}\n</tool_call>"
 
 
 def check(answer: str) -> str:
@@ -74,11 +74,11 @@ def test_a_wrong_answer_ends_the_episode_without_reward():
         (["no number"], [-0.05]),
     ],
 )
-def test_what_it_costs_to_check_answers(answers, rewards):
+def test_the_cost_of_checking_answers(answers, rewards):
     steps = played(*map(check, answers))
     assert [step.reward for step in steps] == pytest.approx(rewards)
-    told = [step.observation.messages[0]["content"] for step in steps]
-    assert told == ["1.0" if answer == "42" else "0.0" for answer in answers]
+    results = [step.observation.messages[0]["content"] for step in steps]
+    assert results == ["1.0" if answer == "42" else "0.0" for answer in answers]
 
 
 def test_two_checks_in_one_message_cost_both():
@@ -87,7 +87,7 @@ def test_two_checks_in_one_message_cost_both():
     assert [m["content"] for m in step.observation.messages] == ["0.0", "0.0"]
 
 
-def test_what_was_checked_is_forgotten_with_the_episode():
+def test_a_new_episode_forgets_the_last_score():
     env = make_env("gsm8k", data=DATA)
     for _ in range(2):
         begin(env, 2 * PENS)
@@ -100,7 +100,7 @@ def test_a_calculator_that_cannot_calculate_says_why():
     assert "'exit' is not arithmetic" in result["content"] and result["content"].startswith("Error")
 
 
-def test_the_agent_is_told_about_the_tools_and_the_form_of_the_answer():
+def test_the_system_message_names_the_tools_and_the_form_of_the_answer():
     now = begin(make_env("gsm8k", data=DATA), 0)
     assert all(word in now.system for word in ("calculate", "calc_gsm8k_reward", "#### 42"))
     wanted = [get_json_schema(getattr(GSM8K, name)) for name in GSM8K.tools]
@@ -153,7 +153,7 @@ def test_long_texts_are_read(text):
 # ---- rows ---------------------------------------------------------------------------------------
 
 
-def test_the_panel_and_training_share_no_row():
+def test_evaluation_and_training_share_no_row():
     row = source(DATA)
     panel = [row(2 * k + 1) for k in range(12)]
     training = {row(2 * k) for k in range(100)}
@@ -174,7 +174,7 @@ GOOD = '{"question": "1 + 1?", "answer": "#### 2"}\n'
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "holds no row"),
         ("\n\n", "holds no row"),
@@ -189,16 +189,16 @@ GOOD = '{"question": "1 + 1?", "answer": "#### 2"}\n'
         (b"\xff\xfe" + GOOD.encode("utf-16-le"), "is not a text in UTF-8"),
     ],
 )
-def test_bad_rows_are_told_in_one_line_before_a_run_begins(tmp_path, capsys, content, said):
+def test_bad_rows_are_reported_in_one_line_before_a_run_begins(tmp_path, capsys, content, message):
     path = broken(tmp_path, content)
     with pytest.raises(SystemExit):
         get_args(["--env-name", "gsm8k", "--data", path])
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"main.py: error: --data {path}") and said in line
+    assert line.startswith(f"main.py: error: --data {path}") and message in line
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (
             "--env-name gsm8k --data /nowhere/rows.jsonl",
@@ -209,11 +209,11 @@ def test_bad_rows_are_told_in_one_line_before_a_run_begins(tmp_path, capsys, con
         ("--env-name mine:Own-v0 --data rows.jsonl", "mine:Own-v0 takes none"),
     ],
 )
-def test_data_that_cannot_be(capsys, flags, said):
+def test_invalid_values_of_data(capsys, flags, message):
     with pytest.raises(SystemExit):
         get_args(flags.split())
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("main.py: error: --data") and said in line
+    assert line.startswith("main.py: error: --data") and message in line
 
 
 def test_lines_end_at_newlines_alone(tmp_path):
@@ -233,7 +233,7 @@ def test_parquet(tmp_path):
         source(str(tmp_path / "bad.parquet"))
 
 
-def test_what_is_no_parquet_file(tmp_path):
+def test_a_file_that_is_not_parquet(tmp_path):
     path = broken(tmp_path, "no", "rows.parquet")
     with pytest.raises(ValueError, match="is not a parquet file|needs the package pyarrow"):
         source(path)
@@ -290,7 +290,7 @@ def test_arithmetic(expression, value):
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         ("__import__('os').system('ls')", "is not arithmetic"),
         ("abs(1)", "is not arithmetic"),
@@ -318,8 +318,8 @@ def test_arithmetic(expression, value):
         ("9" * 10**6, "longer than 300"),
     ],
 )
-def test_what_is_not_calculated(expression, said):
-    with pytest.raises(ValueError, match=said):
+def test_expressions_that_have_no_value(expression, message):
+    with pytest.raises(ValueError, match=message):
         evaluate(expression)
 
 
@@ -390,9 +390,9 @@ def test_training_logs_calls_and_results(model, tmp_path, capsys):
         assert third["terminated"] and third["success"] == right
     capsys.readouterr()
     assert viewer.main([str(run), "--env", "0"]) == 0
-    said = capsys.readouterr().out
-    assert '-> calculate(expression="17 + 25")\n   <- calculate: 42\n' in said
-    assert "   reasoning:\n<think>I add</think>\n" in said
+    output = capsys.readouterr().out
+    assert '-> calculate(expression="17 + 25")\n   <- calculate: 42\n' in output
+    assert "   reasoning:\n<think>I add</think>\n" in output
 
 
 def test_the_evaluation_counts_calls(model, tmp_path, capsys):

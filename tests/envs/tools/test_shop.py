@@ -63,7 +63,7 @@ def test_the_right_order_pays_one(shop):
 @pytest.mark.parametrize(
     ("items", "reward"),
     [
-        ([], 0),  # what is missing costs nothing
+        ([], 0),  # missing items cost nothing
         ([RIGHT], 0),
         ([RIGHT, CUP, BLUE], -0.1),  # one is of another colour
         ([DEAR, BLUE], -0.2),  # and one is too dear
@@ -74,7 +74,7 @@ def test_wrong_orders_cost_per_wrong_thing(shop, items, reward):
     assert order[1:] == (pytest.approx(reward), True, False, False)
 
 
-def test_what_was_put_back_does_not_count(shop):
+def test_an_item_that_was_put_back_does_not_count(shop):
     assert play(shop, add(DEAR), call("remove", item=DEAR))[0] == "The basket is empty."
     assert play(shop, add(RIGHT), add(CUP), call("check_out"))[1] == 1
 
@@ -91,7 +91,7 @@ def test_what_was_put_back_does_not_count(shop):
         ),
     ],
 )
-def test_mistakes_are_told_and_change_nothing(shop, response, error):
+def test_mistakes_are_reported_and_change_nothing(shop, response, error):
     assert play(shop, response)[:3] == (error, 0, False)
     assert shop.basket == []
 
@@ -108,12 +108,12 @@ def test_a_message_without_a_call_leaves_the_shop_without_pay(shop):
     assert play(shop, add(RIGHT), add(CUP), "I give up.")[1:] == (0, True, False, False)
 
 
-def test_who_checks_out_twice_in_a_message_is_paid_once(shop):
+def test_checking_out_twice_in_a_message_pays_once(shop):
     twice = play(shop, add(RIGHT), add(CUP), call("check_out") + call("check_out"))
     assert twice == ("Thank you.\nError: you have left the shop", 1, True, False, True)
 
 
-def test_the_time_limit_is_no_end(shop):
+def test_the_time_limit_is_a_truncation(shop):
     shop.max_turns = 2
     assert play(shop, add(RIGHT), add(CUP))[1:] == (0, False, True, False)
 

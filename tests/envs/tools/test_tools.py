@@ -1,4 +1,4 @@
-"""Environments with tools: what becomes of calls, answers and mistakes, and exact replays."""
+"""Environments with tools: calls, answers, mistakes, and exact replays."""
 
 import gc
 import json
@@ -110,13 +110,13 @@ def test_a_tool_may_end_the_episode(shop):
     assert contents(step) == ['{"tea": 1}', "You left."] and step.metrics["basket"] == 1
 
 
-def test_an_episode_that_is_cut_is_no_success(shop):
+def test_a_truncated_episode_is_not_a_success(shop):
     shop.limit_reached = lambda: shop.end() or 0.5  # it may pay, and there is nothing to end
     *_, last = [act(shop, call("wait")) for _ in range(6)]
     assert last.truncated and not last.terminated and not last.success and last.reward == 0.5
 
 
-def test_what_cannot_be_read_costs_the_penalty(shop):
+def test_an_unreadable_message_costs_the_penalty(shop):
     for turn, response in enumerate(["<think>I look", "<tool_call>put(tea)</tool_call>", ""], 1):
         step = act(shop, response)
         assert not step.valid and step.reward == -0.1 and not step.done
@@ -129,9 +129,15 @@ def test_what_cannot_be_read_costs_the_penalty(shop):
     assert shop.basket == {}
 
 
-def test_the_limit_of_turns_and_figures_of_an_episode(shop):
-    said = [call("put", thing="tea") * 3, "<tool_call>", call("buy"), call("put"), call("wait")]
-    steps = [act(shop, response) for response in [*said, call("put", thing="tea")]]
+def test_the_turn_limit_and_the_metrics_of_an_episode(shop):
+    texts = [
+        call("put", thing="tea") * 3,
+        "<tool_call>",
+        call("buy"),
+        call("put"),
+        call("wait"),
+    ]
+    steps = [act(shop, response) for response in [*texts, call("put", thing="tea")]]
     assert [step.truncated for step in steps] == [False] * 5 + [True]
     assert steps[-1].reward == 0.1 and not steps[-1].terminated and not steps[-1].success
     # calls: 3 + 0 + 1 + 1 + 1 + 1 = 7 in 6 turns
@@ -195,7 +201,7 @@ def mixed(
     """
 
 
-def test_texts_of_xml_become_what_the_schema_says():
+def test_texts_of_xml_are_converted_to_the_schemas_types():
     texts = dict(a="3", b="1e3", c="[7]", d="True", e="[1, 2]", f='{"x": 1}', g="seven", h="None")
     texts |= dict(i='[1, "a"]')
     given = {"name": "mixed", "arguments": texts, "raw": True}
@@ -210,7 +216,7 @@ def test_texts_of_xml_become_what_the_schema_says():
 
 
 def test_results(odd):
-    given = "text none list dict array number set".split()
+    given = ["text", "none", "list", "dict", "array", "number", "set"]
     texts = ['Ä "quoted"', "null", '["ö", 1, null]', '{"ß": true}', "[0, 1, 2]", "7", '["a", "b"]']
     given, texts = [*given, "keys"], [*texts, '{"(1, 2)": {"3": [{"null": 4}]}}']
     step = act(odd, "".join(call("give", what=name) for name in given))
@@ -218,7 +224,7 @@ def test_results(odd):
     assert act(odd, call("give", what="empty")).observation.text == "(empty)"
 
 
-def test_exceptions_are_told_to_the_model(odd):
+def test_the_model_reads_exceptions(odd):
     step = act(odd, "".join(call("fail", how=how) for how in ("key", "exit", "none", "late")))
     assert contents(step) == [
         "Error: KeyError: 'x'", "Error: SystemExit: 3", "Error: RuntimeError",
@@ -351,8 +357,12 @@ def test_an_episode_is_played_again_from_its_middle(name, workers, pool):
     make = partial(make_env, name)
     one = pool(make, training_seeds(0, range(2)), workers)
     one.reset()
-    said = [call("put", thing="tea"), call("put", thing="ink") + call("put", thing="tea"), "<tool"]
-    for response in said:
+    texts = [
+        call("put", thing="tea"),
+        call("put", thing="ink") + call("put", thing="tea"),
+        "<tool",
+    ]
+    for response in texts:
         one.send(1, response + "?")
         ((_, step),) = one.poll()
     state = json.loads(json.dumps(one.state_dict()))
@@ -620,7 +630,7 @@ def test_tools_by_every_way_of_naming_them():
     for kind, first in ((Ways, "Ways first"), (Below, "below")):
         env = kind()
         begin(env, 0)
-        step = act(env, "".join(call(name) for name in "first second third fourth".split()))
+        step = act(env, "".join(call(name) for name in ("first", "second", "third", "fourth")))
         assert contents(step) == [first, "second", "third", "fourth"]
         env.close()
     assert Below().template["tools"][0]["function"]["description"] == "Another first."
@@ -641,7 +651,7 @@ def test_the_example_of_the_page(tmp_path, monkeypatch):
 
 def test_the_page_names_every_attribute():
     page = (ROOT / "docs" / "tools.md").read_text()
-    for name in "system max_turns max_calls tool_timeout max_result_characters".split():
+    for name in ("system", "max_turns", "max_calls", "tool_timeout", "max_result_characters"):
         default = getattr(ToolEnv, name)
-        said = f'"{default}"' if isinstance(default, str) else f"{default:g}"
-        assert f"| `{name}` | {said} |" in page
+        text = f'"{default}"' if isinstance(default, str) else f"{default:g}"
+        assert f"| `{name}` | {text} |" in page

@@ -1,4 +1,4 @@
-"""Classes as TRL's GRPOTrainer takes them for `environment_factory`, used as they are."""
+"""Classes that TRL's GRPOTrainer takes for `environment_factory`, used unchanged."""
 
 import inspect
 import sys
@@ -166,7 +166,7 @@ def test_an_episode():
     assert begin(env, 4).text == text
 
 
-def test_the_reward_at_the_limit_of_turns():
+def test_the_reward_at_the_turn_limit():
     env = make_env("tools:trl_tools:Guess", max_episode_steps=2, format_penalty=0.25)
     begin(env, 0)
     act(env, call("guess", number=-1))
@@ -174,7 +174,7 @@ def test_the_reward_at_the_limit_of_turns():
     assert (step.reward, step.truncated, step.terminated) == (0.75, True, False)  # 1 - .25
 
 
-def test_what_the_user_says_and_the_attributes():
+def test_the_users_message_and_the_attributes():
     env = make_env("tools:trl_tools:Silent")
     observation = begin(env, 0)
     assert observation.text == "The number is 7.\n\nGuess it."
