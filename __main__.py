@@ -3,9 +3,9 @@
     turnwise train --env-name babyai-goto
     turnwise evaluate runs/RUN
 
-`pip install .` puts the trainer, laid out as it is, into one folder `turnwise`. So the
-rooms (envs, memory, ...) take no names that a user's own modules may have. This file puts that
-folder, or the repository after `pip install -e .`, on the path of the program that it starts.
+`pip install .` copies the repository's folders into one package `turnwise`, so that `envs`,
+`memory` and the others do not hide a user's modules of the same names. This file puts that package,
+or the repository after `pip install -e .`, on the import path of the program that it starts.
 """
 
 import os
@@ -22,7 +22,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "evaluate": ("main:program", ["--eval-only"], "evaluate a RUN, or any --model"),
     "report": ("reports.curves:main", [], "draw the learning curves of runs"),
     "failures": ("reports.failures:main", [], "group the failed episodes of a run"),
-    "view": ("reports.viewer:main", [], "show what the model of a run said"),
+    "view": ("reports.viewer:main", [], "show the responses of a run's model"),
     "reproduce": ("paper.reproduce:main", [], "make a table or a figure of the paper"),
     "recipe": ("arguments:main", [], "print all settings of a run, as a command line"),
     "fit": ("run.fit.__main__:main", [], "estimate whether a run fits into memory"),
@@ -32,7 +32,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
 
 
 def main() -> int:
-    """Run the command that is typed, and return its exit code."""
+    """Run the command on the command line and return its exit code."""
     name, *words = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `| head`
@@ -43,14 +43,14 @@ def main() -> int:
         hint = f"did you mean {near[0]}?" if near else f"choices: {', '.join(COMMANDS)}"
         print(f"turnwise: error: unknown command {name!r}; {hint}", file=sys.stderr)
         return 2
-    place, flags, _ = COMMANDS[name]
+    target, flags, _ = COMMANDS[name]
     if name == "evaluate" and words and not words[0].startswith("-"):
         flags = [*flags, "--resume"]
-    sys.argv = [f"turnwise {name}", *flags, *words]  # what messages call the program
+    sys.argv = [f"turnwise {name}", *flags, *words]  # messages show sys.argv[0]
     sys.path.insert(0, str(HOME))
     sys.path.append(os.getcwd())  # for modules of the user's own
-    module, _, function = place.partition(":")
-    if module == "main":  # --help and a mistake are answered before main's slow imports
+    module, _, function = target.partition(":")
+    if module == "main":  # parse before main's slow imports, so that --help and mistakes are fast
         import_module("arguments").get_args()
     return getattr(import_module(module), function)()
 

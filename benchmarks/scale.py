@@ -37,7 +37,7 @@ from ppo.model.actor_critic import Scores
 from ppo.model.make import make_models
 from recipes import TINY
 from run.figures import batch_figures
-from run.process import GARBAGE
+from run.process import GC_THRESHOLDS
 from run.turns import write_turns
 from storage.make import make_storage
 
@@ -204,7 +204,7 @@ def with_model() -> None:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    gc.set_threshold(*GARBAGE)  # as main.py does
+    gc.set_threshold(*GC_THRESHOLDS)  # as main.py does
     overhead()
     ages()
     with_model()

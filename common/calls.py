@@ -8,7 +8,7 @@ An environment has no tokenizer, so the format is recognised by the text itself:
     DeepSeek                    <｜tool▁call▁begin｜>function<｜tool▁sep｜>add ```json {"a": 1} ```
 
 Only what follows the last </think> counts. Values in XML are texts, which `envs.tools.schemas`
-turns into what the tool's schema says.
+converts to the types of the tool's schema.
 """
 
 import json
@@ -34,33 +34,33 @@ JSON = json.JSONDecoder()
 
 @dataclass(frozen=True)
 class Message:
-    """A response, taken apart. at: where its first call begins, or the answer if it has none"""
+    """A parsed response. at: the index of its first call, or of the answer without a call"""
 
-    content: str  # all that stands before the first call, with the thought
+    content: str  # the text before the first call, with the thought
     answer: str  # the same without the thought
     at: int
     calls: tuple[dict, ...] = ()  # {"name", "arguments"}, and "raw": True if all values are texts
-    error: str = ""  # why it cannot be read, in words for the model; then there are no calls
+    error: str = ""  # why it cannot be read, as a message to the model; then `calls` is empty
 
 
 class BadCall(ValueError):
-    """A call cannot be read. The text says why, in words for the model."""
+    """A call cannot be read. The text is the message to the model."""
 
 
 def read(response: str) -> Message:
-    """Take a response apart: the thought, the words for the user, and the calls."""
+    """Split a response into the thought, the text for the user, and the calls."""
     start = after_thought(response)
     if THINK in response[start:] or (start and END_OF_THOUGHT not in response):
         error = f"the thought was not closed with {END_OF_THOUGHT}"
         return Message(response, "", len(response), error=error)
     first = MARKER.search(response, start) or _bare(response, start)
     if not first:
-        said = response[start:].strip()
+        answer = response[start:].strip()
         at = len(response) - len(response[start:].lstrip())
-        error = "" if said else "the message is empty"
-        if END_OF_CALL in said:  # an argument that holds </think> hides the beginning of its call
+        error = "" if answer else "the message is empty"
+        if END_OF_CALL in answer:  # a </think> in an argument hides the beginning of the call
             error = f"{END_OF_CALL} stands there without the beginning of a call"
-        return Message(response.strip(), said, at, error=error)
+        return Message(response.strip(), answer, at, error=error)
     at = first.start()
     message = Message(response[:at].strip(), response[start:at].strip(), at)
     try:
@@ -70,12 +70,12 @@ def read(response: str) -> Message:
 
 
 def _bare(response: str, start: int) -> re.Match | None:
-    """Llama's calls have no marker: the whole message is JSON."""
+    """Match a call without a marker: Llama's whole message is JSON."""
     return BARE.match(response, len(response) - len(response[start:].lstrip()))
 
 
 def _calls(response: str, marker: re.Match | None):
-    """Yield the calls from the first marker on."""
+    """Yield the calls, beginning at the first marker."""
     while marker:
         if response.startswith("<function=", marker.end()):
             call, end = _xml(response, marker.end())
@@ -85,7 +85,7 @@ def _calls(response: str, marker: re.Match | None):
             begin = marker.start() if marker.re is BARE else marker.end()
             call, end = _json(response, begin)
         yield call
-        # A value may hold what looks like a marker, so the search goes on behind the call.
+        # A value may contain the text of a marker, so the search continues after the call.
         if marker.re is BARE:
             marker = BARE.match(response, BETWEEN.match(response, end).end())
         else:
@@ -134,7 +134,7 @@ def _call(name: str, arguments) -> dict:
 
 
 def _decode(text: str, begin: int) -> tuple[dict, int]:
-    """Return the JSON object that begins there, and where it ends."""
+    """Return the JSON object that begins at `begin`, and the index of its end."""
     try:
         value, end = JSON.raw_decode(text, BLANKS.match(text, begin).end())
     except (ValueError, RecursionError) as error:

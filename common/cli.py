@@ -1,6 +1,6 @@
-"""How the programs of this project are called, and how they speak: help, and mistakes in one line.
+"""The command-line parser of this project's programs. A mistake is reported in one line.
 
-Any room may import this file; it imports nothing but the standard library.
+Any folder may import this file; it imports only the standard library.
 """
 
 import argparse
@@ -18,20 +18,20 @@ OF_MAIN = ("turnwise train", "turnwise evaluate")
 
 
 def command(module: str) -> str:
-    """Return how the running program was started: as `module`, or by the command `turnwise`."""
+    """Return the program's name: "turnwise COMMAND" if that started it, else `module`."""
     return sys.argv[0] if sys.argv[0].startswith("turnwise ") else module
 
 
 def is_main() -> bool:
-    """Return whether main.py is what runs, and not a test or another program that imports it."""
+    """Return whether main.py is the running program, not imported by a test or another program."""
     return Path(sys.argv[0]).resolve() == MAIN or sys.argv[0] in OF_MAIN
 
 
 @cache
 def life_sign(line: str) -> None:
-    """Print, once, what takes its time now. Only main.py as a program does, and only rank 0."""
+    """Print once what the program is doing. Only rank 0 of main.py as the running program does."""
     if is_main() and os.environ.get("RANK", "0") == "0":
-        with suppress(BrokenPipeError):  # a run that nobody reads is ended where it can be saved
+        with suppress(BrokenPipeError):  # `Console` handles it later, when the run can be saved
             print(line, flush=True)
 
 
@@ -39,17 +39,18 @@ class Help(argparse.HelpFormatter):
     """Shows the default of each flag that has one, and N for integers, X for other numbers."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
         unset = any(action.default is x for x in (None, False, argparse.SUPPRESS))
-        said = action.help or ""
-        told = unset or not action.option_strings or "default" in said or action.default in ({}, [])
-        return said if told else f"{said} (default: %(default)s)"
+        if unset or action.default in ({}, []) or not action.option_strings or "default" in text:
+            return text
+        return f"{text} (default: %(default)s)"
 
     def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
         return {int: "N", float: "X", Path: "PATH"}.get(action.type, "NAME")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help is a `Help`, and which tells a mistake in one line with exit code 2."""
+    """A parser that formats its help with `Help` and reports a mistake in one line, exit code 2."""
 
     def __init__(self, prog: str, **options):
         super().__init__(prog=command(prog), formatter_class=Help, **options)
@@ -59,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def with_hint(self, message: str) -> str:
-        """Add the flag that was probably meant to the error about one that does not exist."""
+        """Add a similar flag to the message about an unknown one."""
         if not message.startswith(UNKNOWN):
             return message
         word = message.removeprefix(UNKNOWN).split()[0]

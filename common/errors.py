@@ -2,8 +2,8 @@
 
 
 class RunError(RuntimeError):
-    """The run cannot go on. The message says why, and everything saved before is whole."""
+    """The run cannot go on. The message gives the reason; everything saved before is intact."""
 
 
 class OtherRankFailed(RunError):
-    """Another rank cannot go on, and says why."""
+    """Another rank cannot go on. That rank reports the reason."""

@@ -1,7 +1,8 @@
-"""The processes of a run, called ranks, for code that only computes. Here there is a single one.
+"""The processes of a run are called ranks. `Ranks` is a run with a single process.
 
-`ppo.distributed.LaunchedRanks` has the same methods for many. After a collection every rank holds
-the whole batch. Each computes its share of the rows, and sums give every rank all results.
+`ppo.distributed.LaunchedRanks` has the same methods for several. After a collection every rank
+holds the whole batch. Each rank computes its share of the rows, and sums give every rank the
+results of all.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ class Ranks:
         return "cuda" if torch.cuda.is_available() else "cpu"
 
     def share(self, n: int) -> range:
-        """Return this rank's part of n things. Parts are equally long if the ranks divide n."""
+        """Return this rank's part of n items. Parts have equal lengths if the ranks divide n."""
         return range(self.rank * n // self.size, (self.rank + 1) * n // self.size)
 
     def deal(self, rows: list, cut: Callable[[list], list]) -> list:
@@ -31,7 +32,7 @@ class Ranks:
         return mine + [[]] * (max(map(len, cuts)) - len(mine))
 
     def gather(self, items: list) -> list:
-        """Return the lists of all ranks, one after the other."""
+        """Return the concatenated lists of all ranks."""
         return items
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -39,11 +40,11 @@ class Ranks:
         return tensor
 
     def wait(self) -> None:
-        """Return when all ranks are here."""
+        """Wait until all ranks have called this."""
         self.gather([])
 
     def first(self, thing):
-        """Return what rank 0 has."""
+        """Return rank 0's `thing` on every rank."""
         return self.gather([thing])[0]
 
 

@@ -1,4 +1,4 @@
-"""TensorBoard's event file, written by a thread whose errors must not add a traceback at exit."""
+"""TensorBoard's event file. A thread writes it; its errors must not print a traceback at exit."""
 
 import atexit
 import threading
@@ -13,10 +13,9 @@ OUTCOMES = ("eval/success", "eval/return", "rollout/success")  # columns of the 
 
 
 def open_board(run: Path, purge: int | None) -> SummaryWriter:
-    """Return the writer of a run's events; it is closed with the process.
+    """Return the writer of a run's events; it is closed at the end of the process.
 
-    purge: the step from which on TensorBoard forgets what earlier processes wrote; None: it keeps
-        everything
+    purge: TensorBoard drops earlier processes' events from this step on; None: it drops nothing
     """
     board = SummaryWriter(run, purge_step=purge)
     atexit.register(close_board, board)
@@ -27,7 +26,7 @@ def open_board(run: Path, purge: int | None) -> SummaryWriter:
 def show_settings(board: SummaryWriter, settings: dict) -> None:
     """Show the arguments of a run on TensorBoard's pages HPARAMS and TEXT."""
     plain = {name: _plain(value) for name, value in sorted(settings.items())}
-    # `add_hparams` would open a second folder of events, which would look like a second run
+    # `add_hparams` would write to a second folder, which TensorBoard shows as a second run.
     for summary in hparams(plain, dict.fromkeys(OUTCOMES, 0.0)):
         board.file_writer.add_summary(summary)
     rows = "".join(f"| {name} | {value} |\n" for name, value in plain.items())
@@ -40,16 +39,17 @@ def _plain(value) -> bool | int | float | str:
 
 
 def close_board(board: SummaryWriter) -> None:
-    with suppress(OSError):  # the run has ended, and its own files are what counts
+    with suppress(OSError):  # the run's own files are complete; these events are a copy
         board.close()
 
 
 def without_boards(hook):
-    """`hook` for the errors of all threads but this one, whose error `add_scalar` raises again."""
+    """Return an excepthook that ignores OSErrors of TensorBoard's threads, which `add_scalar`
+    raises again, and passes all other errors to `hook`."""
 
     def report(args) -> None:
-        ours = type(args.thread).__module__.startswith("tensorboard.")
-        if not (ours and isinstance(args.exc_value, OSError)):
+        from_board = type(args.thread).__module__.startswith("tensorboard.")
+        if not (from_board and isinstance(args.exc_value, OSError)):
             hook(args)
 
     return report

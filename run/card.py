@@ -1,7 +1,7 @@
 """The model card: model/README.md, in the form that the Hugging Face hub shows.
 
-It says what trained the model, how well it plays and how to load it. It is written with every
-model/, and again after an evaluation of this model. It holds no path of this machine and no time.
+It shows how the model was trained, how well it plays and how to load it. It is written with every
+model/, and again after an evaluation of this model. It contains no local paths and no times.
 """
 
 import json
@@ -14,11 +14,31 @@ from run.saved import model_update
 
 ARGS, CARD = "args.json", "README.md"
 PAPER = "https://openreview.net/forum?id=6CE5PLsZdW"
-SETTINGS = (
-    "env_name model seed advantages n_env e_len group_size minibatch ppo_epoch lr critic_lr "
-    "kl_coef on_invalid gamma_step lam_step gamma_token lam_token lora_rank memory memory_length "
-    "prompt_limit response_limit temperature"
-).split()
+SETTINGS = [
+    "env_name",
+    "model",
+    "seed",
+    "advantages",
+    "n_env",
+    "e_len",
+    "group_size",
+    "minibatch",
+    "ppo_epoch",
+    "lr",
+    "critic_lr",
+    "kl_coef",
+    "on_invalid",
+    "gamma_step",
+    "lam_step",
+    "gamma_token",
+    "lam_token",
+    "lora_rank",
+    "memory",
+    "memory_length",
+    "prompt_limit",
+    "response_limit",
+    "temperature",
+]
 HEAD = "| updates | episodes | success | return | length |\n|---|---|---|---|---|\n"
 ROW = (
     "| {update} | {eval/episodes} | {eval/success:.3f} [{eval/success_low:.3f}, "
@@ -68,22 +88,29 @@ The critic is not part of it.{adapter}
 {settings}
 Versions: {versions}.
 """
-# What the model is used to, and its evaluations; then what is named only where it is not as usual.
-PROMPTS = ("memory", "memory_length", "prompt_limit", "response_limit", "eval_episodes")
-USUAL = dict(on_invalid="default", history_thinking="keep", max_episode_steps=None,
-             format_penalty=0.1, endpoint_sampling="refuse", temperature=1.0)  # fmt: skip
+# Flags that the command of the card always gives, and flags that it gives if they are not at their
+# defaults.
+ALWAYS_GIVEN = ["memory", "memory_length", "prompt_limit", "response_limit", "eval_episodes"]
+DEFAULTS = {
+    "on_invalid": "default",
+    "history_thinking": "keep",
+    "max_episode_steps": None,
+    "format_penalty": 0.1,
+    "endpoint_sampling": "refuse",
+    "temperature": 1.0,
+}
 
 
 def model_card(run: Path, update: int) -> str:
-    """Return the card of the model that `update` updates of a run have made."""
+    """Return the card of a run's model after `update` updates."""
     about = json.loads((run / ARGS).read_text(encoding="utf-8"))
     args, begun = about["args"], model_begun(about)
-    local = Path(begun).exists()  # its path says nothing to others
+    local = Path(begun).exists()  # a local path is of no use to others
     model = Path(begun).name if local else begun
     shown = {name: args.get(name) for name in SETTINGS} | {"model": model}
-    every = args.get("memory") in ("full", "verbatim")  # a length would be refused
-    names = [name for name in PROMPTS if not (every and name == "memory_length")]
-    names += [name for name, usual in USUAL.items() if args.get(name, usual) != usual]
+    no_length = args.get("memory") in ("full", "verbatim")  # they refuse --memory-length
+    names = [name for name in ALWAYS_GIVEN if not (no_length and name == "memory_length")]
+    names += [name for name, default in DEFAULTS.items() if args.get(name, default) != default]
     flags = [f"--{name.replace('_', '-')} {args.get(name)}" for name in names]
     flags += ["--data PATH"] * bool(args.get("data"))
     flags += ["--prompts FILE"] * bool(args.get("prompts"))
@@ -106,31 +133,32 @@ def model_card(run: Path, update: int) -> str:
 
 
 def cell(value) -> str:
-    return str(value).replace("|", "\\|")  # a bare one would end the cell
+    return str(value).replace("|", "\\|")  # an unescaped | would end the cell
 
 
 def evaluation_table(run: Path, update: int) -> str:
-    """Return a row for each update up to `update` that the run evaluated. Evaluations that somebody
-    asked for later may have other settings; the last one counts where the run made none."""
+    """Return a table with a row for each evaluated update up to `update`.
+
+    The run's own evaluation of an update comes first. Without one, the last evaluation that a user
+    asked for counts, though its settings may differ.
+    """
     path, rows, own = run / "eval.jsonl", {}, set()
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        with suppress(ValueError):  # a line that was filled in is empty or torn
+        with suppress(ValueError):  # an interrupted write leaves an empty or incomplete line
             record = json.loads(line)
-            made, asked = record["update"], record.get("asked")
-            if made <= update and not (asked and made in own):
-                rows[made] = ROW.format_map(record)
-                own |= set() if asked else {made}
+            number, asked = record["update"], record.get("asked")
+            if number <= update and not (asked and number in own):
+                rows[number] = ROW.format_map(record)
+                if not asked:
+                    own.add(number)
     if not rows:
         return "None yet.\n"
-    said = "Success with its Wilson 95 % interval, return with its standard error"
-    return f"{HEAD}{''.join(rows.values())}\n{said}, episodes with fixed seeds.\n"
+    note = "Success with its Wilson 95 % interval, return with its standard error"
+    return f"{HEAD}{''.join(rows.values())}\n{note}, episodes with fixed seeds.\n"
 
 
 def refresh_card(run: Path) -> None:
-    """Write the card of the model that a run has saved, if there is one, after an evaluation.
-
-    RunError: it cannot be written
-    """
+    """Rewrite the card of a run's saved model, if there is one. RunError: it cannot be written"""
     update = model_update(run)
     if update is not None:
         write_text(run / "model" / CARD, model_card(run, update))

@@ -22,9 +22,9 @@ def claimed_run_dir(args: argparse.Namespace, ranks: Ranks) -> Iterator[Path]:
     """`with claimed_run_dir(args, ranks) as run:` no other process uses the directory `run`.
 
     Rank 0 makes the directory and holds its lock; all ranks get the path, or the same error. A new
-    directory in which nothing was written is removed again.
+    directory is removed at the end if nothing was written into it.
     ValueError: the directory is in use or not empty, or it cannot be made
-    RunError: there is no room or no permission to write, now or until the end
+    RunError: the disk is full, or a permission is missing, now or later in the block
     """
     with ExitStack() as cleanup:
         claim = None
@@ -41,7 +41,7 @@ def claimed_run_dir(args: argparse.Namespace, ranks: Ranks) -> Iterator[Path]:
         try:
             yield claim
         except OSError as error:
-            if error.errno in NO_ROOM:  # the error of a write has no file name
+            if error.errno in NO_ROOM:  # an error of `write` has no file name
                 raise cannot_write(Path(error.filename or claim), error) from error
             raise
 
@@ -53,7 +53,7 @@ def claimed(args: argparse.Namespace) -> Iterator[Path]:
     try:
         if not (args.resume or is_unused(run) or (run / LOCK).exists()):
             raise not_empty(run)
-        with locked(run):  # its error comes first, for it names the process that uses the run
+        with locked(run):  # first: its error names the process that uses the run
             if not (args.resume or is_unused(run)):
                 raise not_empty(run)
             yield run
@@ -84,7 +84,7 @@ def remove_empty(folders: list[Path]) -> None:
     for folder in folders:
         try:
             folder.rmdir()
-        except OSError:  # it is in use, or was never made
+        except OSError:  # it is not empty, or was never made
             return
 
 

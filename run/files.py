@@ -1,4 +1,4 @@
-"""Writes files and folders so that whatever interrupts a write leaves what was there before."""
+"""Writes files and folders atomically: an interrupted write leaves the previous version."""
 
 import errno
 import hashlib
@@ -20,9 +20,9 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, e
 
 @contextmanager
 def written_aside(folder: Path, ranks: Ranks = ALONE):
-    """`with written_aside(folder) as aside:` what the ranks write into `aside` becomes `folder`.
+    """`with written_aside(folder) as aside:` the ranks write into `aside`, which becomes `folder`.
 
-    RunError: it could not be written, and `folder` is as it was
+    RunError: it could not be written; `folder` is unchanged
     """
     aside = folder.with_name(folder.name + ".tmp")
     try:
@@ -46,7 +46,7 @@ def written_aside(folder: Path, ranks: Ranks = ALONE):
 
 
 def replace(folder: Path, aside: Path) -> None:
-    """Rename `aside` to `folder`; what was there before is moved to `.old` and then deleted.
+    """Rename `aside` to `folder`. The previous folder is moved to `.old` and then deleted.
 
     A process that dies between the two renames leaves only `.old`; `recover` renames it back.
     """
@@ -69,8 +69,9 @@ def replace(folder: Path, aside: Path) -> None:
 
 
 def recover(parent: Path, pattern: str) -> None:
-    """Rename `NAME.old` back where an interrupted `replace` left no NAME; delete its other traces.
+    """Clean up after interrupted calls of `replace`.
 
+    `NAME.old` is renamed back if there is no NAME. Other leftovers are deleted.
     pattern: matches the names of the folders in `parent`
     """
     for old in parent.glob(f"{pattern}.old"):
@@ -80,14 +81,14 @@ def recover(parent: Path, pattern: str) -> None:
         else:
             old.rename(folder)
             print(f"{folder} is there again: an interrupted save had moved it to {old.name}")
-    for trace in [*parent.glob(f"{pattern}.tmp"), *parent.glob(f"{pattern}.trash*")]:
-        shutil.rmtree(trace, ignore_errors=True)
+    for leftover in [*parent.glob(f"{pattern}.tmp"), *parent.glob(f"{pattern}.trash*")]:
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def discard(path: Path) -> None:
-    """Delete a folder or a link. What cannot be deleted gets a name that nothing reads, and a line.
+    """Delete a folder or a link. If that fails, print a line and leave it under another name.
 
-    The rename comes first, so that a reader never meets a folder that is half deleted.
+    The rename comes first, so that no reader finds a half-deleted folder.
     """
     trash = free_name(path, ".trash")
     try:
@@ -99,7 +100,7 @@ def discard(path: Path) -> None:
 
 
 def free_name(path: Path, end: str) -> Path:
-    """`path` with `end`, or with `end` and the first number from 2 that is free."""
+    """Return `path` + `end`; if it exists, the first free one of `path` + `end` + -2, -3, ..."""
     free, number = path.with_name(path.name + end), 1
     while os.path.lexists(free):
         number += 1
@@ -108,7 +109,7 @@ def free_name(path: Path, end: str) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a small file. RunError: it cannot be written, and is as it was"""
+    """Replace a small file. RunError: it cannot be written; it is unchanged"""
     aside = path.with_name(path.name + ".tmp")
     try:
         aside.write_text(text, encoding="utf-8")
@@ -120,7 +121,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Add lines to a log. RunError: they cannot be written, and the log is as it was"""
+    """Add lines to a log. RunError: they cannot be written; the log is unchanged"""
     size = path.stat().st_size if path.exists() else 0
     try:
         with open(path, "a", encoding="utf-8") as out:
@@ -132,7 +133,7 @@ def append(path: Path, text: str) -> None:
 
 
 def append_records(path: Path, update: int, records: list[dict]) -> None:
-    """Add each record to a log, as a JSON line that begins with `update`. RunError: as `append`"""
+    """Add each record to a log as a JSON line that begins with `update`. RunError: see `append`"""
     append(path, "".join(json.dumps({"update": update} | record) + "\n" for record in records))
 
 
@@ -141,7 +142,7 @@ def not_written(path: Path, reason: str) -> RunError:
 
 
 def sync(path: Path) -> None:
-    """Force a file, or the names in a folder, onto the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -158,8 +159,8 @@ def sha256(path: Path) -> str:
 
 
 def cannot_write(path: Path, error: OSError) -> ValueError | RunError:
-    """Return the error to raise: a path that makes no sense is the user's mistake, and a full disk
-    or a missing permission is not."""
+    """Return the error to raise: a UserError for a path that cannot exist, and a RunError for a
+    full disk or a missing permission."""
     line = f"cannot write to {path}: {error.strerror}"
     if error.errno in NO_SUCH_PLACE:
         return UserError(line)

@@ -1,4 +1,4 @@
-"""One process at a time owns a run: a lock that the kernel releases when the process dies."""
+"""The lock of a run directory, held by one process. The kernel releases it if the process dies."""
 
 import fcntl
 import os
@@ -10,22 +10,22 @@ from pathlib import Path
 from common.plugins import UserError
 from run.files import cannot_write
 
-LOCK = "lock"  # a file in the run directory; it names the process that holds it
-HELD: set[int] = set()  # descriptors of the locks of this process
+LOCK = "lock"  # a file in the run directory, which names the process that holds the lock
+HELD: set[int] = set()  # file descriptors of the locks that this process holds
 
 
 @contextmanager
 def locked(run: Path):
-    """Hold the lock of an existing run directory; at the end an otherwise empty one loses it.
+    """Hold the lock of an existing run directory. At the end, an unused directory is emptied.
 
-    ValueError: another process holds the lock; the line names that process
+    ValueError: another process holds the lock; the message names that process
     """
     descriptor = acquire(run)
     HELD.add(descriptor)
     try:
         yield
     finally:
-        # Before the release, so that no other process can hold the file.
+        # This must come before the release: afterwards another process may hold the lock.
         if run.exists() and is_unused(run):
             for path in run.iterdir():
                 path.unlink()
@@ -34,14 +34,14 @@ def locked(run: Path):
 
 
 def acquire(run: Path) -> int:
-    """Lock the file and write the name of this process into it; returns its descriptor."""
+    """Lock the file, write this process's name into it and return the file descriptor."""
     path = run / LOCK
     try:
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 take(descriptor, run)
-                # Its last owner may have deleted the file after it was opened here.
+                # The last owner may have deleted the file after we opened it.
                 if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
                     length = os.pwrite(descriptor, this_process().encode(), 0)
                     os.ftruncate(descriptor, length)
@@ -70,12 +70,15 @@ def this_process() -> str:
 
 
 def is_unused(run: Path) -> bool:
-    """Whether a directory holds nothing but a lock and a first file that a kill interrupted."""
+    """Return whether a directory holds no files of a run yet.
+
+    It may hold the lock, and a first args.json whose writing was interrupted.
+    """
     return all(path.name in (LOCK, "args.json.tmp") for path in run.iterdir())
 
 
 def close_in_child() -> None:
-    """A forked child shares the lock and would keep it after the death of its parent."""
+    """Release the locks in a forked child, which would hold them after its parent has died."""
     for descriptor in HELD:
         os.close(descriptor)
     HELD.clear()

@@ -1,4 +1,4 @@
-"""The checkpoints that a run has: which one is the newest whole one, and which are kept."""
+"""A run's checkpoints on disk: finds the newest intact one, and deletes old ones."""
 
 import json
 from collections.abc import Iterator
@@ -11,23 +11,23 @@ from common.plugins import UserError
 from run.files import discard, free_name, sha256
 
 NAMES = "update-??????"  # folders in checkpoints/
-MODEL_UPDATE = "update.txt"  # in model/: the number of updates that made it
+MODEL_UPDATE = "update.txt"  # in model/: how many updates the model has had
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """Folders of the checkpoints, from old to new."""
+    """Return the folders of the checkpoints, oldest first."""
     return sorted((run / "checkpoints").glob(NAMES))
 
 
 def number_of(checkpoint: Path) -> int:
-    """How many updates the run had made."""
+    """Return the number of updates before a checkpoint."""
     return int(checkpoint.name.removeprefix("update-"))
 
 
 def newest(run: Path) -> Path | None:
-    """Folder of the newest whole checkpoint; None if the run never wrote one.
+    """Return the folder of the newest intact checkpoint; None if the run never wrote one.
 
-    ValueError: all checkpoints are damaged, or they are gone
+    ValueError: all checkpoints are damaged, or they have been removed
     """
     for path in reversed(checkpoints(run)):
         if damage := damaged(path):
@@ -46,7 +46,7 @@ def newest(run: Path) -> Path | None:
 
 
 def read(folder: Path) -> dict:
-    """The state in a checkpoint, on the CPU. ValueError: it holds anything that could run code"""
+    """Load the state of a checkpoint to the CPU. ValueError: it contains pickled code"""
     try:
         state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
     except UnpicklingError as error:
@@ -57,7 +57,7 @@ def read(folder: Path) -> dict:
 
 
 def damaged(path: Path) -> str | None:
-    """What is wrong with a checkpoint, if anything."""
+    """Return what is wrong with a checkpoint; None if it is intact."""
     try:
         lines = (path / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
         sums = [line.split("  ", 1) for line in lines]
@@ -72,7 +72,7 @@ def damaged(path: Path) -> str | None:
 
 
 def set_damaged_aside(run: Path, whole: Path) -> None:
-    """Rename the checkpoints that are newer than the newest whole one: they are damaged."""
+    """Rename the checkpoints newer than `whole`, the newest intact one: they are damaged."""
     for path in checkpoints(run):
         if path > whole:
             try:
@@ -82,9 +82,9 @@ def set_damaged_aside(run: Path, whole: Path) -> None:
 
 
 def delete_old(run: Path, keep: int, whole: set[Path]) -> None:
-    """Delete what is older than the `keep` newest whole checkpoints.
+    """Delete all checkpoints older than the `keep` newest intact ones.
 
-    whole: checkpoints that need not be read again; those that prove to be whole are added
+    whole: checkpoints already known to be intact, which are not read again; this adds to it
     """
     kept = 0
     for path in reversed(checkpoints(run)):
@@ -96,7 +96,7 @@ def delete_old(run: Path, keep: int, whole: set[Path]) -> None:
 
 
 def model_update(run: Path) -> int | None:
-    """How many updates made model/; None if there is none, or it does not say so."""
+    """Return how many updates the model in model/ has had; None if this is unknown."""
     try:
         return int((run / "model" / MODEL_UPDATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -104,7 +104,7 @@ def model_update(run: Path) -> int | None:
 
 
 def turns_made(run: Path, update: int) -> int:
-    """How many turns the policy was trained on in the first updates; 0 if the log does not say."""
+    """Return the number of turns trained on in the first `update` updates; 0 if it is unknown."""
     try:
         records = _newest_first(run / "metrics.jsonl")
         return next(record["turns"] for record in records if record["update"] == update)
@@ -113,12 +113,12 @@ def turns_made(run: Path, update: int) -> int:
 
 
 def is_complete(update: int, turns: int, args) -> bool:
-    """Whether a run needs no update after `update` of them and so many turns."""
+    """Return whether a run is complete after `update` updates with `turns` turns in all."""
     return update == args.num_updates or args.num_turns is not None and turns >= args.num_turns
 
 
 def last_evaluation(run: Path) -> int | None:
-    """How many updates the run's own last line in eval.jsonl is about; None if there is none."""
+    """Return the update of the run's own last evaluation in eval.jsonl; None if there is none."""
     try:
         records = _newest_first(run / "eval.jsonl")
         return next(record["update"] for record in records if not record.get("asked"))

@@ -1,4 +1,4 @@
-"""How long the parts of an update take, and on a terminal which part is under way."""
+"""Measures the phases of an update, and shows the current one on a terminal."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from run.console import Console
 
-PHASES = {  # name of a time -> what a terminal says meanwhile
+PHASES = {  # phase -> the text shown on a terminal
     "collect": "collecting turns",
     "warmup": "training the critic",
     "eval": "evaluating",
@@ -19,7 +19,7 @@ PHASES = {  # name of a time -> what a terminal says meanwhile
 class Timer:
     """`with timer("collect"): ...` adds to time/collect; `lap()` returns all times and restarts.
 
-    console: shows what is done now, and how far it is where a function tells
+    console: shows the current phase
     """
 
     def __init__(self, console: Console):
@@ -28,6 +28,7 @@ class Timer:
 
     @contextmanager
     def __call__(self, name: str, progress: Callable[[], float] | None = None):
+        """Time a phase, a key of PHASES. progress: returns the part that is done, from 0 to 1"""
         entered = time.perf_counter()
         with self.console.watching(PHASES[name], progress):
             yield
@@ -35,6 +36,7 @@ class Timer:
         self.times[key] = self.times.get(key, 0.0) + time.perf_counter() - entered
 
     def lap(self) -> dict[str, float]:
+        """Return the seconds of each phase, of all together, and of the CPU since the last lap."""
         now, worked = time.perf_counter(), time.process_time()
         whole = {"time/total": now - self.started, "time/processor": worked - self.worked}
         times, self.started, self.worked, self.times = self.times | whole, now, worked, {}

@@ -1,18 +1,19 @@
-"""`--track wandb`: the figures of a run go to Weights & Biases, too.
+"""`--track wandb` also sends a run's metrics to Weights & Biases.
 
-wandb is imported only if it is asked for. Whether it works online, offline or not at all is its own
-setting: WANDB_MODE, `wandb login` and `wandb offline` are obeyed.
+wandb is imported only with this flag. WANDB_MODE, `wandb login` and `wandb offline` decide whether
+it works online, offline or not at all.
 """
 
 from pathlib import Path
 
 from common.plugins import UserError
 
-ID = "wandb-id.txt"  # of the run there: a resumed run goes on in it
+ID = "wandb-id.txt"  # holds the id of the run at wandb, which a resumed run continues
 
 
 class Tracker:
-    """Sends figures to wandb. Updates are the axis of every figure, so none is refused as old."""
+    """Sends metrics to wandb, all over the axis "update". wandb's own step would refuse the updates
+    that a resumed run repeats."""
 
     def __init__(self, args, run: Path):
         import wandb
@@ -20,10 +21,14 @@ class Tracker:
         known = (run / ID).read_text(encoding="utf-8").strip() if (run / ID).exists() else None
         try:
             self.run = wandb.init(
-                project="turnwise", name=run.resolve().name, id=known, resume="allow",
-                config=vars(args), dir=run,
+                project="turnwise",
+                name=run.resolve().name,
+                id=known,
+                resume="allow",
+                config=vars(args),
+                dir=run,
                 settings=wandb.Settings(console="off", silent=True),  # it would wrap the output
-            )  # fmt: skip
+            )
         except wandb.Error as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"--track wandb: {reason} (WANDB_MODE=offline needs none)") from error
@@ -36,5 +41,5 @@ class Tracker:
 
 
 def make_tracker(args, run: Path) -> Tracker | None:
-    """Return what --track names. ValueError: wandb cannot start"""
+    """Return the tracker of --track; None without one. ValueError: wandb cannot start"""
     return Tracker(args, run) if args.track == "wandb" else None

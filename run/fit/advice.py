@@ -19,7 +19,7 @@ from run.fit.shape import Shape, load_shape
 
 
 def dry_run(args) -> None:
-    """Print the memory that a run needs. It raises a UserError, with advice, if there is less."""
+    """Print the memory that a run needs. UserError: it does not fit; the message has advice"""
     shape, k = load_shape(args.model), args.critic_layers
     if k > shape.n_layers:
         raise UserError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
@@ -59,10 +59,12 @@ def setting_of(args, device: int) -> Setting:
     """Read a setting from the command line and the launcher's variables. device: its bytes"""
     ranks, cuda = int(os.environ.get("WORLD_SIZE", 1)), torch.cuda.is_available()
     vllm = args.engine != "transformers" and importlib.util.find_spec("vllm")
-    derived = dict(ranks=ranks, cuda=cuda) | dict(
+    derived = dict(
+        ranks=ranks,
+        cuda=cuda,
         token_budget=max(args.token_budget, args.prompt_limit + args.response_limit),  # a whole row
         n_env=max(1, args.n_env // ranks),
-        # of whole episodes: the least; no environment here says how long its episodes are
+        # with whole episodes this is a lower bound: their lengths are not known here
         e_len=args.e_len,
         engine="vllm" if vllm else "transformers",
         itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
@@ -74,7 +76,7 @@ def setting_of(args, device: int) -> Setting:
 
 
 def needs(shape: Shape, setting: Setting) -> tuple[int, int]:
-    """Return the bytes of the device at the peak, and those of the host."""
+    """Return the bytes needed at the peak on the device, and on the host."""
     moved = (size for term, size in states(shape, setting).items() if setting.on_host(term))
     return max(loading(shape, setting), *totals(shape, setting).values()), sum(moved)
 
@@ -102,7 +104,7 @@ def table(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
 
 
 def times(shape: Shape, setting: Setting) -> str:
-    """One line: about how long an update takes on GPUs like this one, else on H100s."""
+    """Return one line: the approximate time of an update on GPUs like this one, else on H100s."""
     device = find_device(torch.cuda.get_device_name() if torch.cuda.is_available() else "")
     phases = seconds(shape, setting, device)
     if phases["generation"] == float("inf"):
@@ -113,7 +115,7 @@ def times(shape: Shape, setting: Setting) -> str:
 
 
 def advice(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
-    """One line: which memory is too small, and every single change that helps, best first."""
+    """Return one line: which memory is too small, and each change that helps, best first."""
     need = needs(shape, setting)
     memory = 1 if need[0] <= available[0] else 0  # the device's, or else the host's
     name = ("device", "host")[memory]
@@ -129,8 +131,10 @@ def advice(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
 
 
 def changes(setting: Setting) -> dict[str, dict]:
-    """Return changes of a setting by the flags to give. Some may be in force already; they change
-    nothing, and `advice` leaves them out."""
+    """Return the possible changes: flags -> changed fields of the setting.
+
+    Some may be in force already. They save nothing, so `advice` leaves them out.
+    """
     stage = 3 if setting.engine == "vllm" else 2  # transformers generates with whole weights
     more = dict(ranks=8 * setting.ranks, zero_stage=stage, n_env=max(1, setting.n_env // 8))
     if stage == 3 and setting.reference == "device" and not setting.lora_rank:

@@ -106,17 +106,17 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     parameters = FP32 * setting.shard(count, 3) + s * setting.shard(frozen, 3)
     if stage == 3:  # it gathers parameters while it computes
         parameters += FP32 * min(count, LIVE) + s * min(frozen, LIVE)
-    # offloading, stages 2 and 3 keep their gradients on the host
+    # with offloading, stages 2 and 3 keep their gradients on the host
     gradients = 0 if setting.offload_optimizer and stage > 1 else setting.shard(count, 2)
-    if stage:  # ZeRO sums them in a bucket, of which a CPU provides only the pages in use
+    if stage:  # ZeRO sums them in a bucket; a CPU allocates only the pages in use
         gradients += BUCKET if setting.cuda else min(count, BUCKET)
-    # AdamW holds two averages; stages 1 and 2 also a copy of their shard of the parameters;
-    # offloading also a buffer for what goes back, the gradients and two temporaries of the step
+    # AdamW holds two averages. Stages 1 and 2 add a copy of their shard of the parameters.
+    # Offloading adds a buffer for the transfer back, the gradients and two temporaries of the step.
     numbers = 7 if setting.offload_optimizer else 3 if stage in (1, 2) else 2
-    # each rank holds the turns of all ranks; the warm-up has many batches at once
+    # each rank holds the turns of all ranks; the warm-up holds w_epoch batches at once
     turns = max(1, setting.w_epoch) * setting.ranks * setting.n_env * setting.e_len
-    # in arrays an id and a log-prob take 4 bytes each, and the text of a token 18; in lists an id
-    # takes 40: the next prompt of each environment, and its last one with the response
+    # In arrays an id and a log-prob take 4 bytes each, and the text of a token 18. In lists an id
+    # takes 40: those of each environment's next prompt, and of its last prompt and response.
     held = turns * (4 * setting.prompt_limit + (4 + 4 + 18) * setting.response_limit)
     ids = 2 * setting.prompt_limit + setting.response_limit
     held += setting.ranks * setting.n_env * 40 * ids
@@ -132,10 +132,12 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
 
 
 def engine(shape: Shape, setting: Setting) -> int:
-    """vLLM takes its share of a GPU; on a CPU, its weights and a cache for 2 n_env whole turns.
-    transformers needs most at the end of the turns (their keys and values, those of one layer
-    repeated for each query head, and 24 V for the distribution of a token) or while a layer works
-    on all prompts (hidden states twice, queries, repeated keys and values, 3 F of the MLP).
+    """Return the bytes of the engine while it generates.
+
+    vLLM takes its share of a GPU; on a CPU, its weights and a cache for 2 n_env full turns.
+    transformers has its peak at the end of the turns (their keys and values, one layer's repeated
+    for each query head, and 24 V for the distribution of a token) or while a layer reads all
+    prompts (hidden states twice, queries, repeated keys and values, 3 F of the MLP).
     """
     s, wide = setting.itemsize, 2 * shape.n_layers * shape.keys  # keys and values of a token
     if setting.engine == "vllm":
@@ -148,38 +150,43 @@ def engine(shape: Shape, setting: Setting) -> int:
 
 
 def casts(shape: Shape, setting: Setting) -> int:
-    """Autocast computes with bf16 copies of the fp32 matrices of actor, critic and lm_head. LoRA's
-    frozen actor is in bf16 already, and stage 3 makes one copy at a time."""
+    """Return the bytes of autocast's bf16 copies of the fp32 matrices of actor, critic and lm_head.
+    LoRA's frozen actor is in bf16 already, and stage 3 makes one copy at a time."""
     copies = setting.itemsize < FP32 and setting.zero_stage < 3
     actor = 0 if setting.lora_rank else shape.n_layers * shape.layer + shape.vocab * shape.hidden
     return copies * 2 * (actor + setting.critic_layers * shape.layer)
 
 
 def saved_per_token(shape: Shape, setting: Setting) -> int:
-    """Bytes per token that a decoder layer keeps for its backward pass: for each norm, its input in
-    fp32 and the normalised input (4 + s); 10 D of inputs to the five matrices behind the norms
-    (8 D in fp32); q, k, v and the attention's output; gate, silu(gate), up and their product."""
+    """Return the bytes per token that a decoder layer keeps for its backward pass.
+
+    These are, for each norm, its input in fp32 and the normalised input (4 + s); 10 D of inputs to
+    the five matrices behind the norms (8 D in fp32); q, k, v and the attention's output; gate,
+    silu(gate), up and their product.
+    """
     s, attention = setting.itemsize, shape.queries + shape.keys
     normed = 2 * shape.hidden + shape.qk_norm * attention
     return (FP32 + s) * normed + 10 * shape.hidden + s * (2 * attention + 4 * shape.intermediate)
 
 
 def decisions(setting: Setting) -> int:
-    """Response tokens of a micro-batch."""
+    """Return the number of response tokens of a micro-batch."""
     share = 1 if setting.merged else setting.response_limit / setting.length
     return ceil(setting.token_budget * share)
 
 
 def logits(shape: Shape, setting: Setting) -> int:
-    """Entries of the largest block of logits: response tokens of a micro-batch times V."""
+    """Return the size of the largest block of logits: response tokens of a micro-batch times V."""
     return min(decisions(setting), max(1, LOGITS_PER_CHUNK // shape.vocab)) * shape.vocab
 
 
 def saved_by_top_layers(shape: Shape, setting: Setting) -> int:
-    """Bytes of a micro-batch that the top layers of actor and critic need not keep: behind the
-    attention (a norm, inputs of two matrices and the MLP, as in `saved_per_token`) they compute
-    response tokens only. With a plain head as critic the trunk is the whole model, which computes
-    all tokens."""
+    """Return the bytes of a micro-batch that the top layers of actor and critic need not keep.
+
+    After the attention (a norm, inputs of two matrices and the MLP, as in `saved_per_token`) they
+    compute response tokens only. With a plain head as critic the trunk is the whole model, which
+    computes all tokens.
+    """
     s, prompts = setting.itemsize, setting.token_budget - decisions(setting)
     behind = (FP32 + s) * shape.hidden + 4 * shape.hidden + 4 * s * shape.intermediate
     tops = 2 * (setting.critic_layers > 0) + setting.no_critic
@@ -187,9 +194,12 @@ def saved_by_top_layers(shape: Shape, setting: Setting) -> int:
 
 
 def activations(shape: Shape, setting: Setting) -> int:
-    """What all layers keep of a micro-batch, and the larger of two backward passes: a layer's
-    (gradients of the MLP's product, its two factors, the hidden states at both ends and a matrix
-    D x F) or the log-probs' (5 blocks of logits and lm_head's gradient, or 3 of these to sum)."""
+    """Return the bytes that all layers keep of a micro-batch, plus the larger backward pass.
+
+    A layer's pass has gradients of the MLP's product, its two factors, the hidden states at both
+    ends and a matrix D x F. The log-probs' pass has 5 blocks of logits and lm_head's gradient, or 3
+    of these gradients while they are summed.
+    """
     s, n, e = setting.itemsize, setting.token_budget, logits(shape, setting)
     layer, layers = n * saved_per_token(shape, setting), shape.n_layers + setting.critic_layers
     backward = n * s * (3 * shape.intermediate + 2 * shape.hidden)
@@ -199,25 +209,26 @@ def activations(shape: Shape, setting: Setting) -> int:
     if not setting.gradient_checkpointing:
         held = layers * layer - saved_by_top_layers(shape, setting)
         return casts(shape, setting) + held + max(backward, log_probs)
-    # layers keep their inputs until their turn; casts are gone after the forward pass (which ends
-    # with three blocks of logits), but a layer that is computed again casts its matrices again
+    # Layers keep only their inputs. The casts are freed after the forward pass, which ends with
+    # three blocks of logits, but a recomputed layer casts its matrices again.
     copies = casts(shape, setting)
     again = layer + backward + 2 * shape.layer * (copies > 0)
     return layers * n * s * shape.hidden + max(copies + 12 * e, again, log_probs)
 
 
 def scoring(shape: Shape, setting: Setting) -> int:
-    """Without gradients: three blocks of an MLP, or three blocks of logits in fp32; and the part of
-    the reference that comes to the device for this."""
+    """Return the bytes of scoring, which has no gradients: three blocks of an MLP, or three blocks
+    of logits in fp32, plus the part of the reference that is moved to the device for it."""
     s, model = setting.itemsize, shape.model
-    coming = {"device": 0, "host": setting.cuda * model, "sharded": min(model, LIVE), "none": 0}
+    moved = {"device": 0, "host": setting.cuda * model, "sharded": min(model, LIVE), "none": 0}
     block = max(3 * s * setting.token_budget * shape.intermediate, 12 * logits(shape, setting))
-    return casts(shape, setting) + block + s * coming[setting.reference]
+    return casts(shape, setting) + block + s * moved[setting.reference]
 
 
 def step_buffers(shape: Shape, setting: Setting) -> int:
-    """Stages 1 and 2 copy the gradient of their shard. On a CPU AdamW has two temporaries of the
-    largest parameter (the embedding, or ZeRO's whole shard); on CUDA one kernel does it all."""
+    """Return the bytes of AdamW's temporaries. Stages 1 and 2 copy the gradient of their shard. On
+    a CPU there are two temporaries of the largest parameter (the embedding, or ZeRO's whole shard);
+    on CUDA a fused kernel needs none."""
     count = setting.shard(trained(shape, setting), 1)
     largest = count if setting.zero_stage else min(count, shape.vocab * shape.hidden)
     buffers = count * (setting.zero_stage in (1, 2)) + 2 * largest * (not setting.cuda)

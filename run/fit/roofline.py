@@ -1,11 +1,11 @@
-"""About how long an update takes on a GPU, by arithmetic from shapes alone: nothing is measured.
+"""Estimates how long an update takes on a GPU, from shapes alone: nothing is measured.
 
-A phase takes its work divided by the rate that is assumed for it: a GPU's published peak times the
-share in SHARES. All turns have their full length, as in `run.fit.estimate`, whose letters the
-formulas use (D, Q, K, V, L, k, s); besides, P and R are the tokens of a prompt and of a response,
-and T = P + R. Counted are the matrix products, and for generation also the reads of the GPU's
-memory and vLLM's own work. Not counted: what ranks exchange, moves to and from the host, AdamW,
-merged turns, cached prefixes, environments, the push of the weights, the warm-up, evaluations.
+The time of a phase is its work divided by an assumed rate: the GPU's published peak times COMPUTE
+or READ. All turns have their full length, as in `run.fit.estimate`, whose letters the formulas use
+(D, Q, K, V, L, k, s). P and R are the tokens of a prompt and of a response, and T = P + R.
+Counted: the matrix products, and for generation also reads of the GPU's memory and vLLM's overhead.
+Not counted: communication between ranks, transfers to and from the host, AdamW, merged turns,
+cached prefixes, environments, the push of the weights, the warm-up, evaluations.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from run.fit.estimate import FP32, Setting
 from run.fit.shape import Shape
 
-COMPUTE, READ = 0.4, 0.6  # the shares of the published rates that are assumed to be reached
-STEP = 0.005  # seconds that are assumed for each step of vLLM beside the GPU's own work
+COMPUTE, READ = 0.4, 0.6  # assumed fractions of the published rates
+STEP = 0.005  # assumed overhead of each step of vLLM, in seconds
 
 
 @dataclass(frozen=True)
 class Device:
-    """The rates that its maker publishes of a GPU, per second."""
+    """The published peak rates of a GPU, per second."""
 
     name: str
     flops: float  # of dense bf16 matrix products
@@ -27,7 +27,7 @@ class Device:
     memory: float  # bytes of its own memory
 
     def compute(self, setting: Setting) -> float:
-        """Operations per second that are assumed for a setting's dtype."""
+        """Return the assumed operations per second in a setting's dtype."""
         return COMPUTE * (self.flops if setting.itemsize < FP32 else self.flops_fp32)
 
 
@@ -39,12 +39,12 @@ DEVICES = [
 
 
 def find_device(name: str) -> Device:
-    """Return the device that a GPU's name contains, else the H100."""
+    """Return the device whose name is part of a GPU's name, else the H100."""
     return next((device for device in DEVICES if device.name in name), DEVICES[0])
 
 
 def seconds(shape: Shape, setting: Setting, device: Device) -> dict[str, float]:
-    """Give phase -> seconds of an update. Generation is as vLLM does it."""
+    """Return the seconds of each phase of an update. Generation is vLLM's."""
     return {
         "generation": generation(shape, setting, device),
         "scoring": scoring(shape, setting) / device.compute(setting),
@@ -53,9 +53,12 @@ def seconds(shape: Shape, setting: Setting, device: Device) -> dict[str, float]:
 
 
 def generation(shape: Shape, setting: Setting, device: Device) -> float:
-    """Each of e_len turns reads its prompts and then samples R tokens, in waves if the cache does
-    not hold all environments. A step reads the weights and what the cache holds so far, and takes
-    the longer of that and its arithmetic. Infinite: vLLM has no room for a turn (`room`)"""
+    """Return the seconds of generation; infinite if vLLM has no room for a turn (`room`).
+
+    Each of e_len turns reads its prompts and then samples R tokens, in waves if the cache cannot
+    hold all environments. The time of a step is the maximum of its reads (the weights and the cache
+    so far) and its arithmetic.
+    """
     s, P, R = setting.itemsize, setting.prompt_limit, setting.response_limit
     wave = room(shape, setting)
     if not wave:
@@ -70,21 +73,22 @@ def generation(shape: Shape, setting: Setting, device: Device) -> float:
 
 
 def room(shape: Shape, setting: Setting) -> int:
-    """How many turns are sampled at the same time: all, or what fits beside the weights into vLLM's
-    share of a GPU."""
+    """Return how many turns are sampled at the same time: all, or as many as fit into vLLM's share
+    of a GPU beside the weights."""
     free = setting.vllm_share - setting.itemsize * shape.model
     fit = int(max(0, free) // (setting.length * cached(shape, setting)))
     return min(setting.n_env, fit) if setting.cuda else setting.n_env
 
 
 def cached(shape: Shape, setting: Setting) -> int:
-    """Bytes of the keys and values of a token in all layers."""
+    """Return the bytes of a token's keys and values in all layers."""
     return 2 * setting.itemsize * shape.keys * shape.n_layers
 
 
 def scoring(shape: Shape, setting: Setting) -> float:
-    """Operations of a forward pass of actor and critic over all turns and one of the reference, top
-    layers counted whole. With --tis-cap the actor stops where the critic's layers begin."""
+    """Return the operations of scoring: a forward pass of actor and critic and one of the reference
+    over all turns. Top layers are counted in full. With --tis-cap the actor stops at the critic's
+    first layer."""
     L, k, layer = shape.n_layers, setting.critic_layers, layer_flops(shape, setting.length)
     values = L * layer * (not setting.no_critic)
     actor = values if setting.tis_cap else (L + k) * layer + head_flops(shape, setting)
@@ -93,12 +97,12 @@ def scoring(shape: Shape, setting: Setting) -> float:
 
 
 def training(shape: Shape, setting: Setting) -> float:
-    """Operations of the epochs. A backward pass takes twice the forward's, but the frozen matrices
-    of a LoRA run once (they have no gradient). Checkpointing adds a forward pass of the layers, and
-    logits are always computed twice."""
+    """Return the operations of the epochs. A backward pass takes twice the forward pass; with LoRA
+    the frozen matrices take it once, as they have no gradient. Checkpointing adds a forward pass of
+    the layers, and logits are always computed twice."""
     again, frozen = setting.gradient_checkpointing, setting.lora_rank > 0
     layer = layer_flops(shape, setting.length)
-    matrices = 2 * setting.length * shape.layer  # the part of `layer` that is no attention
+    matrices = 2 * setting.length * shape.layer  # `layer` without the attention
     actor = shape.n_layers * ((3 + again) * layer - frozen * matrices)
     critic = setting.critic_layers * (3 + again) * layer
     head = (4 - frozen) * head_flops(shape, setting)
@@ -106,16 +110,16 @@ def training(shape: Shape, setting: Setting) -> float:
 
 
 def layer_flops(shape: Shape, tokens: int) -> int:
-    """Operations of a layer's forward pass over a turn: 2 for each parameter and token, and causal
-    attention, which multiplies T^2 / 2 pairs of Q numbers twice: 4 T^2 Q / 2."""
+    """Return the operations of a layer's forward pass over a turn: 2 for each parameter and token,
+    and causal attention, which multiplies T^2 / 2 pairs of Q numbers twice: 4 T^2 Q / 2."""
     return 2 * tokens * shape.layer + 2 * tokens**2 * shape.queries
 
 
 def head_flops(shape: Shape, setting: Setting) -> int:
-    """Operations of lm_head's forward pass over the R response tokens of a turn."""
+    """Return the operations of lm_head's forward pass over the R response tokens of a turn."""
     return 2 * setting.response_limit * shape.vocab * shape.hidden
 
 
 def turns(setting: Setting) -> int:
-    """Turns that a rank scores and trains in an epoch."""
+    """Return the number of turns that a rank scores and trains on in an epoch."""
     return setting.n_env * setting.e_len

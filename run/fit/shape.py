@@ -13,7 +13,7 @@ from ppo.model.decoder import is_plain
 
 
 class Shape:
-    """The sizes of a Llama-like decoder `lm`. It raises an AttributeError for any other model."""
+    """The sizes of a Llama-like decoder `lm`. AttributeError: it is another kind of model"""
 
     def __init__(self, lm):
         layer = lm.model.layers[0]
@@ -30,8 +30,10 @@ class Shape:
 
 
 def load_shape(path: str) -> Shape:
-    """Read the shape of the model in a directory or of a hub name. It raises a UserError if there
-    is no configuration, or if the model is not a Llama-like decoder."""
+    """Read the shape of a model. path: a directory or hub name
+
+    UserError: there is no configuration, or the model is not a Llama-like decoder
+    """
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         with torch.device("meta"):  # tensors with shapes but without memory

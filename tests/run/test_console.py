@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 def open_terminal(monkeypatch):
     """Open a terminal of 30 columns; returns its (output, errors)."""
     monkeypatch.setenv("COLUMNS", "30")
-    monkeypatch.setattr(console, "PATIENCE", 0.0)
+    monkeypatch.setattr(console, "BAR_DELAY", 0.0)
 
     def open_it():  # in the test itself: pytest exchanges both streams before it
         for name in ("stdout", "stderr"):

@@ -222,7 +222,7 @@ def program():
     env.close()
     return 7
 
-process.LEAVING = 0.2
+process.EXIT_SECONDS = 0.2
 process.end_with(program)
 """
     run = dict(capture_output=True, text=True, timeout=60)
