@@ -18,7 +18,7 @@ from queue import Empty
 from common.chat import Chat
 from common.cli import Parser
 from common.plugins import UserError
-from envs.agents.completions import completion, heard
+from envs.agents.completions import completion, parse_response
 from envs.agents.endpoint import Call, Endpoint, Session
 from envs.agents.requests import Refused
 from envs.pool.cursor import ResponseText
@@ -108,7 +108,7 @@ def answer_all(engine: Engine, render: Renderer, session: Session, seed: int) ->
             call, turn = waiting.pop(slot)
             free.add(slot)
             text = ResponseText(response.text, response.truncated)
-            message = heard(call.request, text)
+            message = parse_response(call.request, text)
             call.give(completion(call.request, text, message, turn, len(response.ids)))
 
 

@@ -1,16 +1,16 @@
-"""Any agent program as an environment: its next chat completion is the observation.
+"""Makes an agent program an environment: its requests for chat completions are the observations.
 
 Control is inverted. The program, written as for production, asks an OpenAI-compatible endpoint
 (`envs.agents.endpoint`) for completions. A request is an observation, the sampled response is the
-step, and what the program returns is the final reward. So one completion is one turn, and the
-program may edit its context as it likes: what it sends is the prompt.
+action, and the program's return value is the final reward. So one completion is one turn, and the
+program may edit its context as it likes: the messages that it sends are the prompt.
 
     python main.py --env-name agent:my_agent:solve
 
     def solve(seed, base_url, api_key, reward):     # or async def
         client = OpenAI(base_url=base_url, api_key=api_key)
         ...client.chat.completions.create(model="policy", messages=..., tools=...)
-        reward(0.1)                                  # pays at once
+        reward(0.1)                                  # adds to the reward of the current turn
         return 1.0                                   # or dict(reward=, success=, metrics=)
 """
 
@@ -29,25 +29,28 @@ from gymnasium.spaces import Text
 
 from common.plugins import check_call, defined_at, find
 from envs.agents import threads as agent_threads
-from envs.agents.completions import completion, heard
+from envs.agents.completions import completion, parse_response
 from envs.agents.endpoint import Call, Session, endpoint
 from envs.agents.requests import Refused
 from envs.contract import BrokenContract, Fault
 from envs.tools.tool_env import action
 
-ARGUMENTS = "seed base_url api_key reward".split()
-RESULT = {"reward", "success", "metrics"}  # what the dict that a program returns may hold
-OVER = "The program has ended."
+ARGUMENTS = ["seed", "base_url", "api_key", "reward"]  # of a program
+RESULT_KEYS = {"reward", "success", "metrics"}  # of the dict that a program may return
+ENDED = "The program has ended."
 
 
 class AgentEnv(gymnasium.Env):
     """An environment around `function(seed, base_url, api_key, reward)`.
 
-    name: "module:function"; timeout: seconds in which the program must ask again or end
-    tokenizer: a directory or hub name; with it, prompts above `prompt_limit` tokens get an error
-        and usage has numbers; template: arguments of the chat template, as --template-kwargs
-    sampling: "refuse" what is not the policy's distribution, serve it as the "run" samples, or
-        "untrained": as asked, but as no sample
+    name: "module:function"
+    max_episode_steps: turns after which an episode is truncated; default: 100
+    timeout: seconds after which a program that neither asks nor ends has failed
+    tokenizer: a directory or hub name; with it, prompts above `prompt_limit` tokens get an error,
+        and answers report their usage
+    template: arguments of the chat template, as --template-kwargs
+    sampling: requests with other sampling options than the policy's are refused ("refuse"), sampled
+        without these options ("run"), or answered with them but not trained on ("untrained")
     upstream: base URL of another endpoint, which answers requests for other models
     """
 
@@ -58,14 +61,22 @@ class AgentEnv(gymnasium.Env):
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
 
     def __init__(
-        self, name: str, format_penalty: float = 0.1, max_episode_steps: int | None = None,
-        timeout: float = 300.0, tokenizer: str = "", template: dict | None = None,
-        prompt_limit: int = 0, sampling: str = "refuse", upstream: str = "",
-    ):  # fmt: skip
+        self,
+        name: str,
+        format_penalty: float = 0.1,
+        max_episode_steps: int | None = None,
+        timeout: float = 300.0,
+        tokenizer: str = "",
+        template: dict | None = None,
+        prompt_limit: int = 0,
+        sampling: str = "refuse",
+        upstream: str = "",
+    ):
         self.function = find("agent", name, {})
         check_call(self.function, **dict.fromkeys(ARGUMENTS))
         self.name = f"{defined_at(self.function)}{name.rpartition(':')[2]}"  # in messages
-        # Played again, it must ask the same. Otherwise a resumed run begins its next episode.
+        # A replay works only if the program repeats its requests. If the program says that it does
+        # not, a resumed run begins its next episode instead.
         self.replayable = getattr(self.function, "replayable", True)
         self.format_penalty, self.timeout = format_penalty, timeout
         self.max_turns = max_episode_steps or 100
@@ -75,14 +86,14 @@ class AgentEnv(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
-        self._leave()
-        agent_threads.make_room()
+        self._end_session()
+        agent_threads.stop_late_programs()
         self.turns, self.parse_failures, self.untrained_calls = 0, 0, 0
         self.session = Session(self._check, self.sampling, self.upstream)
         endpoint().open(self.session)
         self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
         self.thread.start()
-        end = self._wait()
+        end = self._next_event()
         if end is not None:
             self._result(end)
             raise BrokenContract(f"{self.name} ended without asking {endpoint().base_url}")
@@ -91,40 +102,49 @@ class AgentEnv(gymnasium.Env):
     def step(self, response: str):
         self.turns += 1
         request, tokens = self.call.request, self._tokens(response)
-        message = heard(request, response)
+        message = parse_response(request, response)
         self.call.give(completion(request, response, message, self.turns, tokens))
-        end, (success, metrics) = self._wait(), (False, {})
-        owed = self.session.collected()
+        end = self._next_event()
+        reward, success, metrics = self.session.take_rewards(), False, {}
         if end is None:
             text, info = self._observed()
         else:
-            paid, success, metrics = self._result(end)
-            owed += paid
-            text, info = OVER, self._info([{"role": "user", "content": OVER}])
+            final_reward, success, metrics = self._result(end)
+            reward += final_reward
+            text, info = ENDED, self._info([{"role": "user", "content": ENDED}])
         trained = request.sampling.trained
         failed = trained and bool(message.error)  # an untrained call has no format penalty
         self.parse_failures += failed
         self.untrained_calls += not trained
-        cut = end is None and self.turns >= self.max_turns
-        info |= dict(said=response, action=action(message), action_at=message.at)
-        info |= dict(valid=not message.error, success=success, reply=_reply(message))
-        if end is not None or cut:
-            self._leave()
-            counted = dict(parse_failures=self.parse_failures)
+        terminated, truncated = end is not None, end is None and self.turns >= self.max_turns
+        info.update(
+            said=response,
+            action=action(message),
+            action_at=message.at,
+            valid=not message.error,
+            success=success,
+            reply=_reply(message),
+        )
+        if terminated or truncated:
+            self._end_session()
+            counts = {"parse_failures": self.parse_failures}
             if self.sampling == "untrained":
-                counted |= dict(untrained_calls=self.untrained_calls)
-            info["metrics"] = counted | metrics
-        reward = owed - self.format_penalty * failed
-        return text, reward, end is not None, cut, info
+                counts["untrained_calls"] = self.untrained_calls
+            info["metrics"] = counts | metrics
+        return text, reward - self.format_penalty * failed, terminated, truncated, info
 
     def close(self) -> None:
-        self._leave()
+        self._end_session()
 
     def _run(self, seed: int, session: Session) -> None:
-        """Run the program, in its thread, and tell `session` how it ended."""
-        given = dict(seed=seed, base_url=endpoint().base_url, api_key=session.secret)
+        """Run the program in its thread. `session.events` gets (its result or its exception,)."""
         try:
-            end = self.function(**given, reward=functools.partial(self._pay, session))
+            end = self.function(
+                seed=seed,
+                base_url=endpoint().base_url,
+                api_key=session.secret,
+                reward=functools.partial(self._pay, session),
+            )
             if inspect.isawaitable(end):
                 end = asyncio.run(_awaited(end))
         except BaseException as error:  # also SystemExit, and asyncio's CancelledError
@@ -134,30 +154,30 @@ class AgentEnv(gymnasium.Env):
     def _pay(self, session: Session, amount: float) -> None:
         if not _finite(amount):
             raise BrokenContract(f"{self.name} paid {amount!r:.80}; it must be a finite number")
-        session.paid.append(float(amount))
+        session.rewards.append(float(amount))
 
-    def _wait(self) -> tuple | None:
-        """Wait for the program's next request, which becomes `call`, or for its end: (result,)."""
+    def _next_event(self) -> tuple | None:
+        """Wait for the program's next request, which becomes `call`, or return its (result,)."""
         try:
             event = self.session.events.get(timeout=min(self.timeout, threading.TIMEOUT_MAX))
         except queue.Empty:
             place = agent_threads.place_of(self.thread) or f"{self.name}: "
-            self._leave()
-            late = f"the program neither asked nor ended within {self.timeout:g} s"
-            raise Fault(f"{place}{late}") from None
+            self._end_session()
+            message = f"the program neither asked nor ended within {self.timeout:g} s"
+            raise Fault(f"{place}{message}") from None
         self.call = event if isinstance(event, Call) else None
         return None if self.call else event
 
     def _result(self, end: tuple) -> tuple[float, bool, dict]:
-        """Return reward, success and metrics of the program's end; raise what it raised."""
+        """Return the final reward, success and metrics, or raise the program's exception."""
         [result] = end
         if isinstance(result, BaseException):
             raise result
         given = result if isinstance(result, dict) else {"reward": result}
         reward, metrics = given.get("reward"), given.get("metrics", {})
-        reward = 0.0 if reward is None else reward  # it may have paid before
+        reward = 0.0 if reward is None else reward  # all rewards may have come from `reward(...)`
         numbers = isinstance(metrics, dict) and all(map(_finite, metrics.values()))
-        if not (_finite(reward) and numbers and given.keys() <= RESULT):
+        if not (_finite(reward) and numbers and given.keys() <= RESULT_KEYS):
             wanted = "a finite number, or a dict with reward, success and metrics of such numbers"
             raise BrokenContract(f"{self.name} returned {result!r:.80}; it must return {wanted}")
         return float(reward), bool(given.get("success", reward > 0)), metrics
@@ -165,36 +185,37 @@ class AgentEnv(gymnasium.Env):
     def _observed(self) -> tuple[str, dict]:
         request = self.call.request
         info = self._info(request.messages)
-        info |= dict(template=request.template, sampling=request.sampling)
+        info.update(template=request.template, sampling=request.sampling)
         return request.messages[-1]["content"].strip() or "(empty)", info
 
     def _info(self, messages: list[dict]) -> dict:
-        plain = dict(system="", instruction="", kept="")
-        return plain | dict(messages=messages, replayable=self.replayable)
+        return dict(
+            system="", instruction="", kept="", messages=messages, replayable=self.replayable
+        )
 
-    def _tokens(self, *said) -> int:
-        """Count the tokens of a text, or of the prompt that messages make; 0: nobody knows."""
+    def _tokens(self, text: str | list[dict], template: dict | None = None) -> int:
+        """Count the tokens of a text, or of a prompt of messages; 0 without a tokenizer."""
         if not self.tokenizer:
             return 0
-        return _counter(self.tokenizer, json.dumps(self.template))(*said)
+        return _counter(self.tokenizer, json.dumps(self.template))(text, template)
 
     def _check(self, request) -> int:
         """Return the tokens of a request's prompt. Refused: it is too long, or cannot be written"""
         try:
             tokens = self._tokens(request.messages, request.template)
         except Exception as error:  # templates refuse with errors of many types
-            said = f"the chat template cannot write these messages: {error}"
-            raise Refused(said, code="invalid_request_error") from error
+            message = f"the chat template cannot write these messages: {error}"
+            raise Refused(message, code="invalid_request_error") from error
         if tokens > self.prompt_limit:
-            said = f"the messages have {tokens} tokens, --prompt-limit is {self.prompt_limit}"
-            raise Refused(said, code="context_length_exceeded")
+            message = f"the messages have {tokens} tokens, --prompt-limit is {self.prompt_limit}"
+            raise Refused(message, code="context_length_exceeded")
         return tokens
 
-    def _leave(self) -> None:
-        """Close the session, if there is one; what the program asks from now on is refused."""
+    def _end_session(self) -> None:
+        """Close the session, if there is one. Later requests of the program are refused."""
         if self.session is not None:
             endpoint().close(self.session)
-            agent_threads.leave(self.thread)
+            agent_threads.abandon(self.thread)
         self.session = None
 
 
@@ -208,29 +229,32 @@ def _finite(amount) -> bool:
 
 def _reply(message) -> dict:
     """Return the response as a chat message, as logs show it."""
-    calls = [{"type": "function", "function": dict(name=call["name"], arguments=call["arguments"])}
-             for call in message.calls]  # fmt: skip
-    said = {"role": "assistant", "content": message.content}
-    return said | ({"tool_calls": calls} if calls else {})
+    reply = {"role": "assistant", "content": message.content}
+    if message.calls:
+        reply["tool_calls"] = [
+            {"type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+            for call in message.calls
+        ]
+    return reply
 
 
 @functools.cache
 def _counter(path: str, template: str):
-    """Return a function that counts tokens of a text, or of the prompt that messages make.
+    """Return a function that counts the tokens of a text, or of the prompt made from messages.
 
-    template: JSON of what the chat template gets in each prompt
+    template: the JSON of the arguments that the chat template gets in each prompt
     """
     from transformers import AutoTokenizer
 
     from memory.render import Renderer
 
-    tokenizer, preset = AutoTokenizer.from_pretrained(path), json.loads(template)
+    tokenizer, defaults = AutoTokenizer.from_pretrained(path), json.loads(template)
     render, lock = Renderer(tokenizer, prompt_limit=2**40), threading.Lock()
 
-    def count(said: str | list[dict], given: dict | None = None) -> int:
-        with lock:  # tokenizers are not safe for threads
-            if isinstance(said, list):
-                said = render.write(said, preset | given)
-            return len(tokenizer(said, add_special_tokens=False, verbose=False)["input_ids"])
+    def count(text: str | list[dict], given: dict | None = None) -> int:
+        with lock:  # tokenizers are not thread-safe
+            if isinstance(text, list):
+                text = render.write(text, defaults | (given or {}))
+            return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     return count

@@ -1,7 +1,4 @@
-"""What an agent's program gets from the endpoint: OpenAI's chat completions.
-
-A response of the policy is taken apart as the request allows, and put into the form that SDKs read.
-"""
+"""Turns a response of the policy into the answer to a request: OpenAI's chat completion."""
 
 import json
 from dataclasses import replace
@@ -11,15 +8,15 @@ from common.chat import END_OF_THOUGHT, THINK, after_thought
 from envs.agents.requests import Request
 from envs.tools.schemas import converted
 
-POLICY = "policy"  # the name of the model that is trained
+POLICY = "policy"  # the name under which programs ask for the trained model
 
 
-def heard(request: Request, response: str) -> Message:
-    """Take a response apart as the program will see it."""
+def parse_response(request: Request, response: str) -> Message:
+    """Split a response into text and calls, as the program will get them."""
     text = _until_stop(request, response)
     message = read(text)
     if not request.tools and message.at < len(text) and (message.calls or message.error):
-        start = after_thought(text)  # without tools, what looks like a call is words
+        start = after_thought(text)  # without tools, a call is just text
         return Message(text.strip(), text[start:].strip(), start)
     calls = [_typed(call, request.tools.get(call["name"])) for call in message.calls]
     return replace(message, calls=tuple(calls if request.parallel else calls[:1]))
@@ -31,17 +28,18 @@ def _until_stop(request: Request, response: str) -> str:
 
 
 def _typed(call: dict, tool: dict | None) -> dict:
-    """Turn the values of a call into what the tool's schema says, where all of them are texts."""
+    """Convert the values of a call to the types of the tool's schema, if all of them are texts."""
     schema = (tool or {}).get("function", {}).get("parameters") or {}
     return call | {"arguments": converted(call, schema.get("properties") or {})}
 
 
 def completion(request: Request, response: str, message: Message, turn: int, tokens: int) -> dict:
-    """Return the answer to a request, as POST /v1/chat/completions gives it.
+    """Return the answer to a request, in the format of POST /v1/chat/completions.
 
-    response: with `truncated`, if the response limit may have cut it; message: what was `heard`
-    turn: number of the turn in the episode; ids of calls come from it, so replays have the same
-    tokens: of the response, for the usage
+    response: its text; the attribute `truncated`, if it has one, is True at the response limit
+    message: from `parse_response`
+    turn: number of the turn in the episode; it decides the ids of calls, which replays repeat
+    tokens: number of tokens of the response, for the usage
     """
     calls = [
         {
@@ -54,14 +52,14 @@ def completion(request: Request, response: str, message: Message, turn: int, tok
         }
         for k, call in enumerate(message.calls)
     ]
-    said = {"role": "assistant", "content": message.answer or ("" if not calls else None)}
-    thought = message.content.partition(END_OF_THOUGHT)
-    if thought[1]:
-        said["reasoning_content"] = thought[0].replace(THINK, "").strip()
-    if message.error:  # the text as it is, as servers without a parser give it
-        said["content"] = message.content
+    reply = {"role": "assistant", "content": message.answer or ("" if not calls else None)}
+    thought, end_of_thought, _ = message.content.partition(END_OF_THOUGHT)
+    if end_of_thought:
+        reply["reasoning_content"] = thought.replace(THINK, "").strip()
+    if message.error:  # the whole text, as from servers without a parser
+        reply["content"] = message.content
     if calls:
-        said["tool_calls"] = calls
+        reply["tool_calls"] = calls
     whole = _until_stop(request, response) != response or not getattr(response, "truncated", False)
     reason = "tool_calls" if whole and calls else "stop" if whole else "length"
     usage = dict(prompt_tokens=request.tokens, completion_tokens=tokens)
@@ -70,18 +68,18 @@ def completion(request: Request, response: str, message: Message, turn: int, tok
         "object": "chat.completion",
         "created": 0,
         "model": POLICY,
-        "choices": [{"index": 0, "message": said, "finish_reason": reason}],
+        "choices": [{"index": 0, "message": reply, "finish_reason": reason}],
         "usage": usage | {"total_tokens": request.tokens + tokens},
     }
 
 
 def _valid(text: str) -> str:
-    """Replace half of a surrogate pair, which a response may hold in JSON: SDKs cannot send it."""
+    """Replace lone surrogates, which JSON in a response may contain but SDKs cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
-def together(answers: list[dict]) -> dict:
-    """Return the answers to one request (n > 1) as one completion."""
+def with_all_choices(answers: list[dict]) -> dict:
+    """Merge the answers to one request (n > 1) into one completion."""
     choices = [answer["choices"][0] | {"index": k} for k, answer in enumerate(answers)]
     usage = answers[0]["usage"]
     sampled = sum(answer["usage"]["completion_tokens"] for answer in answers)
@@ -90,15 +88,16 @@ def together(answers: list[dict]) -> dict:
 
 
 def chunks(answer: dict, usage: bool):
-    """Yield a completion in the pieces of a stream: the message, the reason why it ends, and, if
-    it is asked for, the usage."""
+    """Yield a completion as the chunks of a stream: the message, the finish reason, and, if the
+    program wants it, the usage."""
     base = {**answer, "object": "chat.completion.chunk", "usage": None}
     for choice in answer["choices"]:
         delta = dict(choice["message"])
         calls = [{"index": k} | call for k, call in enumerate(delta.pop("tool_calls", []))]
-        delta |= {"tool_calls": calls} if calls else {}
-        said = {"index": choice["index"], "delta": delta, "finish_reason": None}
-        yield base | {"choices": [said]}
-        yield base | {"choices": [said | {"delta": {}, "finish_reason": choice["finish_reason"]}]}
+        if calls:
+            delta["tool_calls"] = calls
+        piece = {"index": choice["index"], "delta": delta, "finish_reason": None}
+        yield base | {"choices": [piece]}
+        yield base | {"choices": [piece | {"delta": {}, "finish_reason": choice["finish_reason"]}]}
     if usage:
         yield base | {"choices": [], "usage": answer["usage"]}

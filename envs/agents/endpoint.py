@@ -1,11 +1,11 @@
-"""The endpoint that agent programs ask for completions: one small server per process.
+"""The endpoint from which agent programs get completions: one small server per process.
 
     POST /v1/chat/completions      GET /v1/models
 
-It listens on 127.0.0.1 and is OpenAI's interface, so any SDK works. Each episode is a session with
-a secret of its own, which is the API key. A request waits until its session's environment answers
-it (`envs.agents.agent`), in the order of arrival. The standard library's server is enough: a turn
-of a language model takes much longer than its overhead of a millisecond.
+It listens on 127.0.0.1 and has OpenAI's interface, so any SDK works. Each episode is a session,
+whose secret is the API key. The session's environment (`envs.agents.agent`) answers its requests in
+the order of arrival. The standard library's server is fast enough: its overhead is a millisecond,
+and a turn of a language model takes much longer.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ import urllib.request
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from envs.agents.completions import POLICY, chunks, together
+from envs.agents.completions import POLICY, chunks, with_all_choices
 from envs.agents.requests import Refused, Request, request_of
 
-ALIVE = 2.0  # seconds of silence after which a waiting client gets a blank
-CLOSED = 0.5  # seconds that the answer to a closed session takes, lest its program spins
-SILENT = 60.0  # seconds after which a client that neither asks nor reads loses its connection
-UPSTREAM = 600.0  # seconds that another endpoint may take for an answer
-KEPT = 16  # answered calls of a session that a retry may still ask for
+KEEP_ALIVE_SECONDS = 2.0  # after which a waiting client gets a blank, again and again
+REFUSAL_SECONDS = 0.5  # delay of the answer to a closed session, so that its program cannot spin
+IDLE_SECONDS = 60.0  # after which the connection of an inactive client is closed
+UPSTREAM_SECONDS = 600.0  # time limit for an answer of the upstream endpoint
+CALLS_KEPT = 16  # answered calls of a session that a retry can still get
 ENDED = ("this episode is over", 401, "invalid_api_key")
 
 
@@ -38,20 +38,20 @@ class Call:
 
     def __init__(self, key: str, request: Request):
         self.key, self.request = key, request
-        self.times = request.sampling.extra.get("n", 1)  # how often it is to be answered
-        self.given, self.answer, self.done = [], None, threading.Event()
+        self.n = request.sampling.extra.get("n", 1)  # number of answers that make the completion
+        self.answers, self.answer, self.done = [], None, threading.Event()
 
     def give(self, answer: dict | Refused) -> None:
-        """Answer it once, or say why it will not be answered."""
-        self.given.append(answer)
+        """Add an answer, or refuse the request. It is done with n answers or a refusal."""
+        self.answers.append(answer)
         refused = isinstance(answer, Refused)
-        if refused or len(self.given) == self.times:
-            self.answer = answer if refused or self.times == 1 else together(self.given)
+        if refused or len(self.answers) == self.n:
+            self.answer = answer if refused or self.n == 1 else with_all_choices(self.answers)
             self.done.set()
 
 
 class Session:
-    """The calls of one episode. `events` brings them, and at last the program's end, in order.
+    """The calls of one episode. The queue `events` has them in order, and then the program's end.
 
     check(request): returns the tokens of its prompt, or raises Refused if it cannot be answered
     sampling, upstream: see `envs.agents.agent.AgentEnv`
@@ -60,33 +60,34 @@ class Session:
     def __init__(self, check=lambda request: 0, sampling: str = "refuse", upstream: str = ""):
         self.check, self.sampling, self.upstream = check, sampling, upstream
         self.secret, self.events, self.closed = secrets.token_urlsafe(16), queue.Queue(), False
-        self.paid: list[float] = []  # rewards, which threads of the program append
-        self.calls: list[Call] = []  # those that wait, and the last ones, for retries
+        self.rewards: list[float] = []  # the program's threads append to it
+        self.calls: list[Call] = []  # waiting ones, and the last answered ones for retries
         self.lock = threading.Lock()
 
     def call(self, body: bytes, retry: bool) -> Call:
-        """Return the Call of a request: a new one, or the one that is asked for again."""
+        """Return the Call of a request: a new one, or the earlier one that a retry repeats."""
         key = hashlib.sha256(body).hexdigest()
         with self.lock:
             if self.closed:
                 raise Refused(*ENDED)
             same = [call for call in self.calls if call.key == key]
-            if retry and same:  # without it, a program repeats itself on purpose
+            if retry and same:  # an equal request that is no retry is a new call
                 return same[-1]
             request = request_of(json.loads(body), self.sampling)
             request.tokens = self.check(request)
-            old = [call for call in self.calls[:-KEPT] if not call.done.is_set()]
-            self.calls = [*old, *self.calls[-KEPT:], Call(key, request)]
-            for _ in range(self.calls[-1].times):
-                self.events.put(self.calls[-1])
-            return self.calls[-1]
+            call = Call(key, request)
+            waiting = [old for old in self.calls[:-CALLS_KEPT] if not old.done.is_set()]
+            self.calls = [*waiting, *self.calls[-CALLS_KEPT:], call]
+            for _ in range(call.n):
+                self.events.put(call)
+            return call
 
-    def collected(self) -> float:
-        """Return what the program has paid since the last call."""
-        return math.fsum(self.paid.pop(0) for _ in range(len(self.paid)))
+    def take_rewards(self) -> float:
+        """Return the sum of the rewards since the last call of this method."""
+        return math.fsum(self.rewards.pop(0) for _ in range(len(self.rewards)))
 
     def close(self) -> None:
-        """Refuse what is asked from now on, and let go of who waits."""
+        """Refuse the waiting calls and all later ones."""
         with self.lock:
             self.closed = True
             for call in self.calls:
@@ -95,9 +96,10 @@ class Session:
 
 
 class Endpoint:
-    """A server. `open` begins a session, and `close` ends it. port: 0 chooses a free one
+    """A server. `open` begins a session, and `close` ends it.
 
-    session_of(secret): returns the session of an API key, or None; default: among the open ones
+    port: 0 chooses a free one
+    session_of(secret): returns the session of an API key, or None; default: looks in the open ones
     """
 
     def __init__(self, port: int = 0, session_of=None):
@@ -119,7 +121,7 @@ _ENDPOINT, _LOCK = [], threading.Lock()
 
 
 def endpoint() -> Endpoint:
-    """Return this process's server; it starts when it is first needed."""
+    """Return this process's server, which the first call starts."""
     with _LOCK:
         if not _ENDPOINT:
             _ENDPOINT.append(Endpoint())
@@ -131,16 +133,16 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1024  # all agents of a large batch may connect at once
 
     def handle_error(self, request, client_address) -> None:
-        """A client that went away is no error of ours."""
+        """Ignore errors of connections: the client is gone."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    timeout = SILENT
+    timeout = IDLE_SECONDS
 
     def log_message(self, *args) -> None:
-        """Say nothing: the run's terminal is for the run."""
+        """Print nothing: the terminal shows the run."""
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0].rstrip("/") != "/v1/models":
@@ -164,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length") or "0"
         if "Transfer-Encoding" in self.headers or not length.isdecimal():
-            self.close_connection = True  # nobody knows where the next request begins
+            self.close_connection = True  # it is unknown where the next request begins
             raise Refused("a request needs a Content-Length, its bytes", 411, "length_required")
         return self.rfile.read(int(length))
 
@@ -172,37 +174,40 @@ class _Handler(BaseHTTPRequestHandler):
         secret = (self.headers.get("Authorization") or "").removeprefix("Bearer ").strip()
         session = self.server.session_of(secret)
         if session is None or session.closed:
-            time.sleep(CLOSED)
+            time.sleep(REFUSAL_SECONDS)
             raise Refused("this episode is over, or the key is wrong", 401, "invalid_api_key")
         return session
 
     def _call(self, session: Session, body: bytes) -> Call | None:
-        """Return the call of a request; None: it is for another model."""
+        """Return the call of a request; None if it is for another model."""
         try:
             model = json.loads(body).get("model")
             if model != POLICY and session.upstream:
                 return None
             if model != POLICY:
-                said = f"the model {model!r} is not served here: {POLICY!r} is, and --upstream URL"
-                raise Refused(f"{said} names an endpoint for others", 404, "model_not_found")
+                message = (
+                    f"the model {model!r} is not served here: {POLICY!r} is, and --upstream URL "
+                    "names an endpoint for others"
+                )
+                raise Refused(message, 404, "model_not_found")
             retry = int(self.headers.get("x-stainless-retry-count") or 0) > 0
             return session.call(body, retry)
         except Refused:
             raise
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-            said = f"the request cannot be read: {error!r}"
-            raise Refused(said, code="invalid_request_error") from error
+            message = f"the request cannot be read: {error!r}"
+            raise Refused(message, code="invalid_request_error") from error
 
     def _answer(self, call: Call) -> None:
-        """Wait for the answer, and send it. Blanks keep a client from timing out meanwhile."""
+        """Wait for the answer and send it. Blanks keep the client from timing out meanwhile."""
         stream, begun = call.request.stream, False
-        while not call.done.wait(ALIVE):
+        while not call.done.wait(KEEP_ALIVE_SECONDS):
             if not begun:
                 self._begin(stream)
                 begun = True
             self._chunk(b": wait\n\n" if stream else b" ")
         if isinstance(call.answer, Refused):
-            if begun:  # too late for a status: the client sees that the connection breaks
+            if begun:  # the status 200 is sent already, so we break the connection
                 self.close_connection = True
                 return self.connection.shutdown(socket.SHUT_RDWR)
             return self._refuse(call.answer)
@@ -220,20 +225,20 @@ class _Handler(BaseHTTPRequestHandler):
         self._chunk(b"")
 
     def _forward(self, session: Session, body: bytes) -> None:
-        """Ask the upstream endpoint, whose answers are never samples."""
+        """Let the upstream endpoint answer. Its answers are never trained on."""
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get("UPSTREAM_API_KEY"):
             headers["Authorization"] = f"Bearer {key}"
         url = f"{session.upstream.rstrip('/')}/chat/completions"
         try:
-            asked = urllib.request.Request(url, body, headers)
-            with urllib.request.urlopen(asked, timeout=UPSTREAM) as answer:
+            request = urllib.request.Request(url, body, headers)
+            with urllib.request.urlopen(request, timeout=UPSTREAM_SECONDS) as answer:
                 self._send(answer.status, answer.read(), answer.headers["Content-Type"])
         except urllib.error.HTTPError as error:
             self._send(error.code, error.read(), error.headers["Content-Type"])
         except (OSError, ValueError, HTTPException) as error:
-            said = f"--upstream {session.upstream}: {error!r}"
-            self._refuse(Refused(said, 502, "upstream"))
+            message = f"--upstream {session.upstream}: {error!r}"
+            self._refuse(Refused(message, 502, "upstream"))
 
     def _refuse(self, refused: Refused) -> None:
         kind = "invalid_request_error" if refused.status < 500 else "server_error"

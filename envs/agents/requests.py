@@ -1,9 +1,9 @@
-"""What an agent's program asks of the endpoint: requests for OpenAI's chat completions.
+"""Checks and parses the requests of agent programs for OpenAI's chat completions.
 
-A request is checked and taken apart here; `envs.agents.completions` writes the answer. What is not
-the policy's distribution at some temperature cannot be trained on, so it is refused, unless the run
-says otherwise (`--endpoint-sampling`): `run` leaves it out, and `untrained` hands it to the engine,
-whose answer is then no sample.
+`envs.agents.completions` writes the answers. A response can be trained on only if it is sampled
+from the policy's distribution at some temperature. By default other sampling options are refused.
+`--endpoint-sampling run` ignores them; `untrained` passes them on to the engine, and the response
+is not trained on.
 """
 
 import json
@@ -12,8 +12,8 @@ from numbers import Real
 
 from common.chat import Sampling
 
-# What a request may ask for that no temperature of the policy gives: the values that ask for
-# nothing (also null and what is empty), and why the others are refused.
+# Options that change the policy's distribution: neutral values (null and empty ones are neutral,
+# too), and the reason why other values are refused.
 FOREIGN = {
     "top_p": ((1,), "cuts the distribution off"),
     "top_k": ((-1, 0), "cuts the distribution off"),
@@ -28,42 +28,60 @@ FOREIGN = {
     "best_of": ((1,), "keeps the likeliest of several answers"),
     "logits_processors": ((), "changes the distribution"),
 }
-# Fields of vLLM's own servers, which are not handed to the engine, even for an untrained answer
-OF_SERVERS = (
-    "guided_json guided_regex guided_choice guided_grammar structured_outputs allowed_token_ids "
-    "bad_words ignore_eos min_tokens"
-).split()
-FOREIGN |= dict.fromkeys(OF_SERVERS, ((0,), "allows only some tokens"))
-OF_SERVERS += ["best_of", "logits_processors"]
-NOT_GIVEN = ("logprobs", "top_logprobs", "prompt_logprobs", "echo", "stop_token_ids")
+# Options of vLLM's server that also restrict the tokens
+RESTRICTIONS = [
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+    "allowed_token_ids",
+    "bad_words",
+    "ignore_eos",
+    "min_tokens",
+]
+FOREIGN.update(dict.fromkeys(RESTRICTIONS, ((0,), "allows only some tokens")))
+# Options that the engine does not get, not even for an untrained answer
+UNSUPPORTED = [*RESTRICTIONS, "best_of", "logits_processors"]
+NOT_RETURNED = ["logprobs", "top_logprobs", "prompt_logprobs", "echo", "stop_token_ids"]
 TEMPERATURES = (0.001, 1000)
-RANGES = {  # of numbers among FOREIGN
-    "temperature": (0, 0), "top_p": (1e-6, 1), "top_k": (1, 10**6), "min_p": (0, 1), "n": (1, 128),
-    "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "repetition_penalty": (0.01, 10),
-}  # fmt: skip
-WHOLE = {"top_k", "n"}
+RANGES = {  # of the numbers among the options of FOREIGN
+    "temperature": (0, 0),
+    "top_p": (1e-6, 1),
+    "top_k": (1, 10**6),
+    "min_p": (0, 1),
+    "n": (1, 128),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+    "repetition_penalty": (0.01, 10),
+}
+INTEGERS = {"top_k", "n"}
 
 
 class Refused(ValueError):
-    """A request that cannot be answered. code: as HTTP and OpenAI's SDKs know it"""
+    """A request that cannot be answered. status, code: those of OpenAI's API"""
 
-    def __init__(self, said: str, status: int = 400, code: str = "unsupported_value"):
-        super().__init__(said)
+    def __init__(self, message: str, status: int = 400, code: str = "unsupported_value"):
+        super().__init__(message)
         self.status, self.code = status, code
 
 
 @dataclass
 class Request:
-    """A checked request. messages: as chat templates want them; template: their other arguments"""
+    """A checked request.
+
+    messages: in the form that chat templates take
+    template: the other arguments of the chat template
+    """
 
     messages: list[dict]
     template: dict
     stream: bool = False
-    stream_usage: bool = False  # whether a stream ends with a piece that has the usage alone
-    sampling: Sampling = Sampling()  # `extra`: options that the policy is not trained on
+    stream_usage: bool = False  # whether a stream ends with a chunk for the usage
+    sampling: Sampling = Sampling()  # with `extra` options, the response is not trained on
     stop: list[str] = field(default_factory=list)
-    parallel: bool = True  # whether the program wants all calls of a response, or the first alone
-    tokens: int = 0  # of the prompt; 0: nobody has counted them
+    parallel: bool = True  # whether the program takes all calls of a response, or only the first
+    tokens: int = 0  # of the prompt; 0: not counted
 
     @property
     def tools(self) -> dict[str, dict]:
@@ -72,22 +90,26 @@ class Request:
 
 
 def request_of(body: dict, sampling: str = "refuse") -> Request:
-    """Check a request's body. sampling: "refuse" what is not the policy's distribution, leave it
-    out ("run"), or keep it ("untrained"). Refused, ValueError, ...: it cannot be answered"""
+    """Check and parse the body of a request.
+
+    sampling: "refuse" options that change the policy's distribution, ignore them ("run"), or keep
+        them ("untrained")
+    Refused, ValueError, ...: it cannot be answered
+    """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Refused("messages must be a list that is not empty", code="invalid_request_error")
     if body.get("functions"):
         raise Refused("functions is the old name of tools; please use tools")
-    for name in NOT_GIVEN:
+    for name in NOT_RETURNED:
         if body.get(name):
             raise Refused(f"{name} is not given here: ids and log-probs stay with the trainer")
     foreign = _foreign_sampling(body) if sampling != "run" else {}
     if sampling == "refuse" and foreign:
         name, why = next(iter(foreign.items()))
-        said = f"this endpoint samples from the policy that is trained: {name} {why}"
-        how = "leaves it out" if name in OF_SERVERS else "or untrained can serve it"
-        raise Refused(f"{said}; a run with --endpoint-sampling run {how}")
+        message = f"this endpoint samples from the policy that is trained: {name} {why}"
+        how = "leaves it out" if name in UNSUPPORTED else "or untrained can serve it"
+        raise Refused(f"{message}; a run with --endpoint-sampling run {how}")
     extra = {name: _option(name, body) for name in foreign}
     template = dict(body.get("chat_template_kwargs") or {})
     if body.get("tools") and body.get("tool_choice") != "none":
@@ -105,36 +127,35 @@ def request_of(body: dict, sampling: str = "refuse") -> Request:
         stop=stop,
         parallel=body.get("parallel_tool_calls") is not False,
     )
-    for name, tool in request.tools.items():  # KeyError: it has none
+    for name, tool in request.tools.items():  # KeyError: a tool has no name
         schema = tool["function"].get("parameters") or {}
-        known = schema.get("properties") or {}  # AttributeError: it is no schema
+        known = schema.get("properties") or {}  # AttributeError: the schema is not an object
         if not isinstance(name, str) or not isinstance(known, dict):
-            said = "each tool needs a name, and its parameters must be a JSON schema"
-            raise Refused(said, code="invalid_request_error")
+            message = "each tool needs a name, and its parameters must be a JSON schema"
+            raise Refused(message, code="invalid_request_error")
     return request
 
 
 def _foreign_sampling(body: dict) -> dict[str, str]:
-    """Return what a request asks for that no temperature of the policy gives, and why not."""
-    asked = {"temperature": "0 is greedy"} if body.get("temperature") == 0 else {}
-    return asked | {
-        name: why
-        for name, (neutral, why) in FOREIGN.items()
-        if body.get(name) not in (None, [], {}, *neutral)
-    }
+    """Return the options that change the policy's distribution: name -> the reason to refuse it."""
+    found = {"temperature": "0 is greedy"} if body.get("temperature") == 0 else {}
+    for name, (neutral, why) in FOREIGN.items():
+        if body.get(name) not in (None, [], {}, *neutral):
+            found[name] = why
+    return found
 
 
 def _option(name: str, body: dict):
-    """Return what a request asks for under a name of FOREIGN, as engines take it: a number, the
-    logits' additions by token, or a JSON schema. Refused: nothing can give this"""
+    """Return the value of an option of FOREIGN, as engines take it: a number, a bias for each token
+    id, or a JSON schema. Refused: the value is invalid, or no engine supports the option"""
     value, wrong = body[name], Refused(f"{name} cannot be {body[name]!r:.80}")
     if name in RANGES:
         low, high = RANGES[name]
-        kind = int if name in WHOLE else Real
+        kind = int if name in INTEGERS else Real
         if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
             raise wrong
         return value
-    if name in OF_SERVERS:
+    if name in UNSUPPORTED:
         raise wrong
     if name == "logit_bias":
         if not all(isinstance(added, Real) and -100 <= added <= 100 for added in value.values()):
@@ -158,19 +179,25 @@ def _forced_call(choice: str | dict, tools: list[dict], wrong: Refused) -> dict:
     allowed = [function for function in functions if named in (None, function["name"])]
     if not allowed:
         raise wrong
-    calls = [
-        {"name": {"const": function["name"]},
-         "arguments": function.get("parameters") or {"type": "object"}}
-        for function in allowed
-    ]  # fmt: skip
-    call = dict(type="object", required=["name", "arguments"], additionalProperties=False)
-    return {"anyOf": [call | {"properties": properties} for properties in calls]}
+    return {"anyOf": [_call_schema(function) for function in allowed]}
+
+
+def _call_schema(function: dict) -> dict:
+    return {
+        "type": "object",
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+        "properties": {
+            "name": {"const": function["name"]},
+            "arguments": function.get("parameters") or {"type": "object"},
+        },
+    }
 
 
 def _sampling(body: dict, extra: dict) -> Sampling:
-    """Check temperature and max_tokens. extra: the other options of the request"""
+    """Check temperature and max_tokens. extra: the request's other options"""
     temperature, limits = body.get("temperature"), []
-    if temperature:  # 0 is refused, or one of `extra`, or left to the run
+    if temperature:  # 0 is refused, in `extra`, or ignored
         low, high = TEMPERATURES
         if not low <= float(temperature) <= high:
             raise Refused(f"temperature must be from {low} to {high}, got {temperature}")
@@ -185,7 +212,7 @@ def _sampling(body: dict, extra: dict) -> Sampling:
 
 
 def _message(message: dict) -> dict:
-    """Write a message as chat templates want it: texts, and arguments of calls as mappings."""
+    """Convert a message for chat templates: contents are texts, arguments of calls are dicts."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise Refused("each message needs a role", code="invalid_request_error")
     content = message.get("content")
@@ -195,14 +222,15 @@ def _message(message: dict) -> dict:
             raise Refused(f"only text can be read, not {', '.join(sorted(kinds - {'text'}))}")
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str | None):
-        said = "the content of a message must be a text, a list of parts or null"
-        raise Refused(said, code="invalid_request_error")
-    plain = {key: value for key, value in message.items() if value is not None}
-    plain |= {"content": content or ""}
-    if plain["role"] == "developer":
-        plain["role"] = "system"
-    calls = plain.pop("tool_calls", None)
-    return plain | ({"tool_calls": [_call(call) for call in calls]} if calls else {})
+        error = "the content of a message must be a text, a list of parts or null"
+        raise Refused(error, code="invalid_request_error")
+    converted = {key: value for key, value in message.items() if value is not None}
+    converted["content"] = content or ""
+    if converted["role"] == "developer":
+        converted["role"] = "system"
+    if calls := converted.pop("tool_calls", None):
+        converted["tool_calls"] = [_call(call) for call in calls]
+    return converted
 
 
 def _call(call: dict) -> dict:

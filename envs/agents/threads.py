@@ -1,9 +1,9 @@
-"""The threads of agent programs whose episodes are over: they end, or no more are begun.
+"""Stops the threads of agent programs whose episodes are over.
 
-A program learns from the endpoint that its episode is over (401), and most end then. One that
-waits for something, or goes on whatever is answered, gets SystemExit raised in it after a while,
-again and again. That ends Python code, but not C code that hangs, nor a program that catches
-everything. A worker with too many of those ends itself and is replaced.
+The endpoint refuses the requests of such a program (401), and most programs end then. If one does
+not, SystemExit is raised in its thread after a while, again and again. That ends Python code, but
+not C code that hangs, nor a program that catches everything. A worker with too many of these ends
+itself and is replaced.
 """
 
 import ctypes
@@ -17,39 +17,39 @@ import traceback
 from common.plugins import users_line
 from envs.contract import Fault
 
-PATIENCE = 5.0  # seconds that a program has to end by itself
-MOST = 16  # programs of a process that have not ended after that
-GAVE_UP = 3  # exit code of a worker
+GRACE_SECONDS = 5.0  # that a program has to end by itself
+MAX_LATE = 16  # programs of a process that have not ended after that
+TOO_MANY_LATE = 3  # exit code of a worker
 
-_left: list[tuple[float, threading.Thread]] = []  # since when; those that are still alive
+_abandoned: list[tuple[float, threading.Thread]] = []  # time.monotonic() of `abandon`, thread
 _lock = threading.Lock()
 
 
-def leave(thread: threading.Thread) -> None:
-    """Leave a program whose session is closed to itself."""
+def abandon(thread: threading.Thread) -> None:
+    """Add the thread of a program whose session is closed; it should end soon."""
     with _lock:
-        _left.append((time.monotonic(), thread))
+        _abandoned.append((time.monotonic(), thread))
 
 
-def make_room() -> None:
-    """Stop the programs that should have ended. Fault: too many of them hang to begin another"""
+def stop_late_programs() -> None:
+    """Stop the programs that should have ended. Fault: too many of them hang"""
     now = time.monotonic()
     with _lock:
-        _left[:] = [(since, thread) for since, thread in _left if thread.is_alive()]
-        late = [thread for since, thread in _left if now - since > PATIENCE]
+        _abandoned[:] = [(since, thread) for since, thread in _abandoned if thread.is_alive()]
+        late = [thread for since, thread in _abandoned if now - since > GRACE_SECONDS]
     for thread in late:
-        # It is raised when the thread next runs Python code.
+        # The exception is raised when the thread next runs Python code.
         number, error = ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
-    if len(late) >= MOST:
+    if len(late) >= MAX_LATE:
         if multiprocessing.parent_process() is not None:
-            os._exit(GAVE_UP)
-        said = f"{place_of(late[0])}{len(late)} programs of earlier episodes do not end; "
-        raise Fault(f"{said}--env-workers have processes, which are replaced")
+            os._exit(TOO_MANY_LATE)
+        message = f"{place_of(late[0])}{len(late)} programs of earlier episodes do not end; "
+        raise Fault(f"{message}--env-workers have processes, which are replaced")
 
 
 def place_of(thread: threading.Thread) -> str:
-    """Return "file:line: " of the user's code that a thread runs, or ""."""
+    """Return "file:line: " of the user's code that a thread is running, or ""."""
     frame = sys._current_frames().get(thread.ident)
     stack = traceback.extract_stack(frame) if frame else []
     places = [users_line(f.filename, f.lineno) for f in reversed(stack)]

@@ -1,8 +1,8 @@
-"""Untrained calls of agents (--endpoint-sampling untrained), so that `collect` sees turns alone.
+"""Keeps the untrained calls of agents (--endpoint-sampling untrained) out of `collect`.
 
-A program may ask for a response that is not sampled from the policy's own distribution, as with
-top_p or a JSON schema. Such a call is not a training sample. Here the engine answers it, the answer
-goes back to the program, and what the call earned is added to the turn before it or, if there is
+A program may ask for a response that is not sampled from the policy's own distribution, for example
+with top_p or a JSON schema. Such a call is not a training sample. Here the engine answers it, and
+the program gets the answer. The reward of the call is added to the turn before it or, if there is
 none, to the first turn of the episode.
 """
 
@@ -19,7 +19,8 @@ NO_TURN = Fault("the program ended without a turn that is trained: each call ask
 def with_untrained_calls(args, envs, engine, render, seed: int, evaluation: bool = False):
     """Return the pool and the engine as `collect` uses them.
 
-    seed: the one that `collect` gets; evaluation: an episode without a turn counts as a failure
+    seed: the seed of `collect`
+    evaluation: whether an episode without a turn counts as a failure
     """
     if args.endpoint_sampling != "untrained":
         return envs, engine
@@ -66,7 +67,7 @@ class TurnPool(Wrapper):
         self.rewards = [0.0] * envs.n_env  # paid before the first turn of the episode
         self.calls: set[int] = set()  # environments that got the answer to an untrained call
         self.failures = [0] * envs.n_env  # episodes in a row that ended without a turn
-        self.lines = [""] * envs.n_env  # about the last of them
+        self.lines = [""] * envs.n_env  # the message about the last of them
         self.worked = False  # whether a turn has been completed
 
     def answer_call(self, i: int, response) -> None:
@@ -110,8 +111,15 @@ class TurnPool(Wrapper):
         """Note that an episode ended without a turn. EnvError: this happens too often"""
         line = step.fault or self.log_fault(i, step.seed, step.number, NO_TURN)
         if self.evaluation:
-            return replace(step, reward=0.0, terminated=False, truncated=True, success=False,
-                           metrics={}, fault=line)  # fmt: skip
+            return replace(
+                step,
+                reward=0.0,
+                terminated=False,
+                truncated=True,
+                success=False,
+                metrics={},
+                fault=line,
+            )
         if step.first is None:
             raise EnvError(line)
         self.failures[i], self.lines[i] = self.failures[i] + 1, line
@@ -124,15 +132,15 @@ class TurnPool(Wrapper):
             self.rate.count(self.lines[i])
         self.failures[i], self.worked = 0, True
 
-    def _submit(self, i: int, asked: Observation) -> None:
-        """Let the engine answer what a program asks before the next turn is complete."""
-        chat = Chat([], [], list(asked.messages), asked.template, asked.sampling)
+    def _submit(self, i: int, request: Observation) -> None:
+        """Let the engine answer a request that comes before the next turn is complete."""
+        chat = Chat([], [], list(request.messages), request.template, request.sampling)
         self.engine.submit(i, self.render(chat), seed=(self.seed, *self.place(i), 0))
 
 
 def _merged(turn: Step, call: Step) -> Step:
-    """Return a turn with what came of an untrained call after it."""
-    if call.fault:  # the call did not work: the turn ends as it was
+    """Return a turn with the reward and the end of an untrained call that followed it."""
+    if call.fault:  # the call failed: the episode ends with the turn
         return replace(turn, truncated=True, fault=call.fault, first=call.first)
     return replace(
         turn,

@@ -57,7 +57,7 @@ def mine(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch):
-    monkeypatch.setattr(endpoint, "CLOSED", 0.01)
+    monkeypatch.setattr(endpoint, "REFUSAL_SECONDS", 0.01)
 
 
 def texts(observations) -> list[str]:
@@ -234,12 +234,12 @@ process.end_with(program)
 
 
 def test_programs_that_hang_do_not_pile_up(play, monkeypatch):
-    monkeypatch.setattr(agent_threads, "PATIENCE", 0.1)
+    monkeypatch.setattr(agent_threads, "GRACE_SECONDS", 0.1)
     for _ in range(5):
         with pytest.raises(Fault):
             play("never_asks", timeout=0.2)
     time.sleep(0.15)
-    agent_threads.make_room()  # the threads are stopped, although nothing was asked of them
+    agent_threads.stop_late_programs()  # it stops threads that make no further requests, too
     assert gone("never_asks")
 
 
@@ -247,15 +247,15 @@ def gone(program: str) -> bool:
     """Whether the threads of a program end within some seconds."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        agent_threads.make_room()
-        if not any(thread.is_alive() for _, thread in agent_threads._left):
+        agent_threads.stop_late_programs()
+        if not any(thread.is_alive() for _, thread in agent_threads._abandoned):
             return True
         time.sleep(0.05)
     return False
 
 
 def test_a_program_that_catches_every_exception_ends_as_well(play, monkeypatch):
-    monkeypatch.setattr(agent_threads, "PATIENCE", 0.1)
+    monkeypatch.setattr(agent_threads, "GRACE_SECONDS", 0.1)
     _, steps = play("stubborn", "a", "b", max_episode_steps=2)
     assert steps[-1].truncated
     assert gone("stubborn")
@@ -272,8 +272,8 @@ def test_too_many_programs_that_do_not_end_are_a_fault(play, monkeypatch):
     late = [threading.Thread(target=hang, daemon=True) for _ in range(3)]
     for thread in late:
         thread.start()
-    monkeypatch.setattr(agent_threads, "MOST", 3)
-    monkeypatch.setattr(agent_threads, "_left", [(0.0, thread) for thread in late])
+    monkeypatch.setattr(agent_threads, "MAX_LATE", 3)
+    monkeypatch.setattr(agent_threads, "_abandoned", [(0.0, thread) for thread in late])
     with pytest.raises(Fault, match="3 programs of earlier episodes do not end; --env-workers"):
         play("echo")
     stop.set()
@@ -289,7 +289,7 @@ def test_a_program_that_does_not_read_its_answers(play):
 
 
 def test_a_client_that_retries_makes_no_second_turn(play, monkeypatch):
-    monkeypatch.setattr(endpoint, "ALIVE", 60.0)  # nothing keeps the client waiting
+    monkeypatch.setattr(endpoint, "KEEP_ALIVE_SECONDS", 60.0)  # nothing keeps the client waiting
     env = play.env("impatient")
     begin(env, 0)
     time.sleep(0.7)  # some time-outs of the client
@@ -298,7 +298,7 @@ def test_a_client_that_retries_makes_no_second_turn(play, monkeypatch):
 
 
 def test_an_answer_between_a_time_out_and_the_retry_is_not_lost(play, monkeypatch):
-    monkeypatch.setattr(endpoint, "ALIVE", 60.0)
+    monkeypatch.setattr(endpoint, "KEEP_ALIVE_SECONDS", 60.0)
     env = play.env("hurried")
     begin(env, 0)
     time.sleep(0.2)
@@ -390,7 +390,7 @@ def test_a_replay_leads_to_the_same_place(pool):
     assert state[0]["truncated"] == [True, False]
     again = pool(make, [training_seeds(0, range(1))[0]])
     [(_, steps)] = again.resume(state)
-    # the program heard again that its first answer was cut, and its second not
+    # the program learned again that its first answer was cut off, and its second not
     assert steps[-1].observation == step.observation
     assert "['length', 'stop']" in step.observation.text
     assert not again.faults

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from envs.agents.completions import chunks, completion, heard
+from envs.agents.completions import chunks, completion, parse_response
 from envs.agents.requests import request_of
 from envs.pool.cursor import ResponseText
 
@@ -20,7 +20,7 @@ def request(sampling="refuse", **options):
 
 def answer(response: str, **options) -> dict:
     asked = request(**options)
-    made = completion(asked, response, heard(asked, response), turn=3, tokens=2)
+    made = completion(asked, response, parse_response(asked, response), turn=3, tokens=2)
     json.dumps(made)
     return made["choices"][0]
 
@@ -101,7 +101,7 @@ def test_half_of_a_surrogate_pair_becomes_a_question_mark():
 @pytest.mark.parametrize("response", [CALL, "<tool_call>{oh</tool_call>"])
 def test_without_tools_a_call_is_words(response):
     asked = request()
-    assert not heard(asked, response).error
+    assert not parse_response(asked, response).error
     assert answer(f"So: {response}")["message"] == {
         "role": "assistant", "content": f"So: {response}"
     }  # fmt: skip
@@ -116,7 +116,7 @@ def test_a_thought_stands_apart():
 
 def test_a_call_that_cannot_be_read_is_words():
     asked = request(tools=[TOOL])
-    message = heard(asked, "<tool_call>{oh</tool_call>")
+    message = parse_response(asked, "<tool_call>{oh</tool_call>")
     assert "not valid JSON" in message.error
     assert answer("<tool_call>{oh</tool_call>", tools=[TOOL])["message"] == {
         "role": "assistant", "content": "<tool_call>{oh</tool_call>"
@@ -135,7 +135,7 @@ def test_the_response_limit():
 
 def test_a_stream_has_the_same_as_an_answer():
     asked = request(tools=[TOOL])
-    whole = completion(asked, CALL, heard(asked, CALL), turn=3, tokens=2)
+    whole = completion(asked, CALL, parse_response(asked, CALL), turn=3, tokens=2)
     said, ended, used = chunks(whole, usage=True)
     message = whole["choices"][0]["message"]
     [call] = said["choices"][0]["delta"].pop("tool_calls")

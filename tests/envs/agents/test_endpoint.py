@@ -11,7 +11,7 @@ import pytest
 from agent_programs import post
 
 from envs.agents import endpoint
-from envs.agents.completions import completion, heard
+from envs.agents.completions import completion, parse_response
 from envs.agents.endpoint import Session
 from envs.agents.endpoint import endpoint as server
 
@@ -20,7 +20,7 @@ HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch):
-    monkeypatch.setattr(endpoint, "CLOSED", 0.01)
+    monkeypatch.setattr(endpoint, "REFUSAL_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def asking(session):
 
 def give(call, response: str, turn: int = 1) -> None:
     request = call.request
-    call.give(completion(request, response, heard(request, response), turn, tokens=5))
+    call.give(completion(request, response, parse_response(request, response), turn, tokens=5))
 
 
 def next_call(session):
@@ -90,7 +90,7 @@ def test_a_stream(session, asking):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_blanks_keep_a_slow_answer_alive(stream, session, asking, monkeypatch):
-    monkeypatch.setattr(endpoint, "ALIVE", 0.02)
+    monkeypatch.setattr(endpoint, "KEEP_ALIVE_SECONDS", 0.02)
     # the client waits 1 s for each byte, and 0.3 s for the whole would be too little
     end = asking(HELLO | {"stream": stream}, timeout=1)
     call = next_call(session)
@@ -107,7 +107,7 @@ def test_blanks_keep_a_slow_answer_alive(stream, session, asking, monkeypatch):
 
 
 def test_a_slow_answer_of_a_closed_session_breaks_off(session, asking, monkeypatch):
-    monkeypatch.setattr(endpoint, "ALIVE", 0.02)
+    monkeypatch.setattr(endpoint, "KEEP_ALIVE_SECONDS", 0.02)
 
     def asks():
         with pytest.raises((http.client.IncompleteRead, ConnectionError)):
@@ -161,7 +161,7 @@ def test_old_answers_are_forgotten(session):
         if k != 3:
             give(session.calls[-1], "yes")
     # what waits stays, and so do the last ones
-    assert len(session.calls) == endpoint.KEPT + 2
+    assert len(session.calls) == endpoint.CALLS_KEPT + 2
     assert not session.calls[0].done.is_set()
 
 
