@@ -1,8 +1,8 @@
-"""What an environment must answer, and the line that is said of one that answers otherwise.
+"""Checks what an environment returns, and describes a violation in one line.
 
-A user's environment is wrapped in `Checked`, which looks at its answers before gymnasium's wrappers
-take them apart. `envs.text_env` and `envs.pool.host` use the same checks. A `Fault` tells
-`envs.pool` about every kind of failure.
+A user's environment is wrapped in `Checked`, which checks its return values before gymnasium's
+wrappers unpack them. `envs.pool.host` applies the same checks to every environment, and reports
+each kind of failure to the pool as a `Fault`.
 """
 
 import functools
@@ -24,7 +24,7 @@ STEP = "(observation, reward, terminated, truncated, info)"
 
 
 class BrokenContract(UserError):
-    """An environment's code does not keep the contract. The line says where and how."""
+    """An environment's code violates the contract. The message says where and how."""
 
 
 class EnvError(UserError):
@@ -35,35 +35,40 @@ class Fault(Exception):
     """An environment raised an exception, gave a wrong answer, hung, or killed its worker.
 
     error: one line
-    broken: whether a contract was broken, which may happen in each episode
-    unmade: whether the user's mistake, which the line tells, kept it from being made
+    breaks_contract: whether the environment violated the contract, as it may in every episode
+    not_made: whether it could not be made because of a user's mistake, which the line describes
     """
 
-    def __init__(self, error: str, traceback: str = "", broken=False, unmade=False):
-        super().__init__(error, traceback, broken, unmade)
-        self.error, self.traceback, self.broken, self.unmade = error, traceback, broken, unmade
+    def __init__(self, error: str, traceback: str = "", breaks_contract=False, not_made=False):
+        super().__init__(error, traceback, breaks_contract, not_made)
+        self.error, self.traceback = error, traceback
+        self.breaks_contract, self.not_made = breaks_contract, not_made
 
 
 def fault_of(error: BaseException, making: bool = False) -> Fault:
-    """Return the Fault that tells of an exception, with the user's file and line.
+    """Return the Fault for an exception, with the user's file and line.
 
-    making: whether the environment was being made, where a ValueError's line says everything
+    making: whether the environment was being made; then the message of a ValueError is complete
     """
-    if isinstance(error, Fault):  # an environment that knows its faults, as `envs.agents.agent`
+    if isinstance(error, Fault):  # some environments raise Faults, for example `envs.agents.agent`
         return error
-    broken, unmade = isinstance(error, BrokenContract), making and isinstance(error, ValueError)
-    line = f"{place_of(error) or _last_place(error)}{error!r}"
+    breaks_contract = isinstance(error, BrokenContract)
+    not_made = making and isinstance(error, ValueError)
+    message = f"{place_of(error) or _last_line(error)}{error!r}"
+    if breaks_contract or not_made:
+        message = str(error)
     trace = "".join(traceback.format_exception(error))
-    return Fault((str(error) if broken or unmade else line)[:1000], trace, broken, unmade)
+    return Fault(message[:1000], trace, breaks_contract, not_made)
 
 
-def _last_place(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
+    """Return "file:line: " of the line that raised an error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno}: "
 
 
 def name_of(make: Callable) -> str:
-    """How error messages call the environments of `make`, usually partial(make_env, name)."""
+    """Return the name of an environment for messages. make: usually partial(make_env, name)"""
     if isinstance(make, functools.partial):
         named = make.args and isinstance(make.args[0], str)
         return make.args[0] if named else name_of(make.func)
@@ -71,7 +76,7 @@ def name_of(make: Callable) -> str:
 
 
 class Checked(gymnasium.Wrapper):
-    """Checks what a user's environment answers. It is the wrapper next to his code."""
+    """Checks what a user's environment returns. This is the innermost wrapper."""
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         answer = self._call("reset", seed=seed, options=options)
@@ -87,13 +92,13 @@ class Checked(gymnasium.Wrapper):
         try:
             return getattr(self.env, name)(*args, **options)
         except TypeError as error:
-            if error.__traceback__.tb_next:  # the call succeeded, and the error came from inside
+            if error.__traceback__.tb_next:  # raised inside the method: the call itself was fine
                 raise
             raise breach(self.env, name, f"cannot be called: {error}") from error
 
 
 def with_checks(env: gymnasium.Env) -> gymnasium.Env:
-    """Put `Checked` around a user's environment, inside of the wrappers that gymnasium added."""
+    """Put `Checked` around a user's environment, inside the wrappers that gymnasium added."""
     if not _is_helper(env):
         return Checked(env)
     env.env = with_checks(env.env)
@@ -101,7 +106,10 @@ def with_checks(env: gymnasium.Env) -> gymnasium.Env:
 
 
 def breach(env: gymnasium.Env, name: str, what: str) -> BrokenContract:
-    """Return the error that says `what` of the method or attribute `name`, and where it is."""
+    """Return the error about the method or attribute `name`, with its file and line.
+
+    what: the end of the sentence that begins with the name
+    """
     while _is_helper(env) or (isinstance(env, gymnasium.Wrapper) and name not in vars(type(env))):
         env = env.env
     place = defined_at(getattr(type(env), name, None)) or defined_at(type(env))
@@ -110,14 +118,16 @@ def breach(env: gymnasium.Env, name: str, what: str) -> BrokenContract:
 
 
 def _is_helper(env: gymnasium.Env) -> bool:
-    """Return whether it is a wrapper of gymnasium's or of ours, and not a user's."""
+    """Return whether it is a wrapper of gymnasium or of this project, not of the user."""
     home = type(env).__module__.partition(".")[0]
     return isinstance(env, gymnasium.Wrapper) and home in ("gymnasium", "envs")
 
 
 def guarded(env: gymnasium.Env) -> gymnasium.Env:
-    """Return an environment that is about to be played; `checked_begin` and `checked_act` check
-    its answers. BrokenContract: its actions are not what they must be"""
+    """Check an environment's actions, and let a `TextEnv` check the results of its own methods.
+
+    `checked_begin` and `checked_act` check the rest. BrokenContract: its actions are wrong
+    """
     inner = env.unwrapped
     if isinstance(inner, TextEnv):
         check_actions(inner, inner.actions)
@@ -140,7 +150,7 @@ def _checked_act(env: gymnasium.Env, act: Callable, action: str) -> tuple:
 
 
 def checked_begin(env: gymnasium.Env, seed: int) -> Observation:
-    """Reset an environment. BrokenContract: its answer is not what it must be"""
+    """Reset an environment and check the result. BrokenContract: it is wrong"""
     answer = env.reset(seed=seed)
     check_reset(env, answer)
     check_info(env, "reset", answer[1])
@@ -148,7 +158,7 @@ def checked_begin(env: gymnasium.Env, seed: int) -> Observation:
 
 
 def checked_act(env: gymnasium.Env, response: str) -> Step:
-    """Let an environment take a turn. BrokenContract: its answer is not what it must be"""
+    """Take a turn and check the result. BrokenContract: it is wrong"""
     answer = env.step(response)
     check_step(env, answer)
     info = answer[-1]
@@ -158,7 +168,7 @@ def checked_act(env: gymnasium.Env, response: str) -> Step:
     return step_of(response, *answer)
 
 
-# Each check raises BrokenContract. `name` is the method that is to blame.
+# Each check raises BrokenContract. `name` is the method whose result is checked.
 
 
 def check_reset(env: gymnasium.Env, answer) -> None:
@@ -184,7 +194,7 @@ def check_step(env: gymnasium.Env, answer) -> None:
 
 
 def check_count(env: gymnasium.Env, name: str, answer, wanted: str) -> None:
-    """wanted: the names of the values that belong into the tuple `answer`"""
+    """wanted: the names of the values in the tuple `answer`"""
     n = len(answer) if isinstance(answer, tuple | list) else None
     if n != wanted.count(",") + 1:
         got = reprlib.repr(answer) if n is None else f"{n} value{'s' * (n != 1)}"
@@ -202,7 +212,7 @@ def check_reward(env: gymnasium.Env, name: str, reward) -> None:
 
 
 def check_truth(env: gymnasium.Env, name: str, what: str, value) -> None:
-    """what: the words for `value`, as in "terminated =" """
+    """what: introduces `value` in the message, for example "terminated =" """
     _check(_is_truth(value), env, name, what, value, "True or False")
 
 
@@ -214,44 +224,45 @@ def check_texts(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]
 
 
 def check_info(env: gymnasium.Env, name: str, info: dict) -> None:
-    """Check what an `info` must hold, and its chat messages if it has any."""
+    """Check the required items of `info`, and its chat messages if it has any."""
     check_texts(env, name, info, ("kept", "system", "instruction"))
     check_messages(env, name, info)
 
 
 def check_messages(env: gymnasium.Env, name: str, info: dict) -> None:
-    """Check what `info` holds of chat messages, if anything."""
+    """Check the items of `info` for chat messages. All of them are optional."""
     template, sampling = info.get("template", {}), info.get("sampling", Sampling())
     _check(isinstance(template, dict), env, name, "info['template'] =", template, "a dict")
     _check(isinstance(sampling, Sampling), env, name, "info['sampling'] =", sampling, "a Sampling")
-    said, reply, texts = info.get("messages", ()), info.get("reply"), "two texts, role and content"
-    good = isinstance(said, list | tuple) and all(map(is_message, said))
-    _check(good, env, name, "info['messages'] =", said, f"a list of dicts with {texts}")
+    messages, reply = info.get("messages", ()), info.get("reply")
+    texts = "two texts, role and content"
+    good = isinstance(messages, list | tuple) and all(map(is_message, messages))
+    _check(good, env, name, "info['messages'] =", messages, f"a list of dicts with {texts}")
     good = reply is None or is_message(reply)
     _check(good, env, name, "info['reply'] =", reply, f"a dict with {texts}")
 
 
 def check_keys(env: gymnasium.Env, name: str, info: dict, keys: tuple[str, ...]) -> None:
-    """keys: what `info` must hold"""
-    lacking = [key for key in keys if key not in info]
-    if lacking:
-        raise breach(env, name, f"returned an info without {', '.join(map(repr, lacking))}")
+    """keys: the keys that `info` must have"""
+    missing = [key for key in keys if key not in info]
+    if missing:
+        raise breach(env, name, f"returned an info without {', '.join(map(repr, missing))}")
 
 
 def check_actions(env: gymnasium.Env, actions) -> None:
-    """actions: the attribute of that name, by which a response must name one of them"""
+    """actions: the environment's attribute; a response must name one of them"""
     if not isinstance(actions, list | tuple) or not actions:
-        said = f"is {reprlib.repr(actions)}; it must be a list or a tuple of texts"
-        raise breach(env, "actions", said)
+        what = f"is {reprlib.repr(actions)}; it must be a list or a tuple of texts"
+        raise breach(env, "actions", what)
     named = {}
     for action in actions:
         if not isinstance(action, str) or not action.strip():
-            said = f"holds {reprlib.repr(action)}; an action must be a text that is not empty"
-            raise breach(env, "actions", said)
+            what = f"holds {reprlib.repr(action)}; an action must be a text that is not empty"
+            raise breach(env, "actions", what)
         if plain(action) in named:
             both = f"{named[plain(action)]!r} and {action!r}"
-            said = f"holds {both}, which read alike: case and punctuation do not count"
-            raise breach(env, "actions", said)
+            what = f"holds {both}, which read alike: case and punctuation do not count"
+            raise breach(env, "actions", what)
         named[plain(action)] = action
 
 

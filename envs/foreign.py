@@ -1,12 +1,12 @@
-"""Any gymnasium environment whose observations and actions are Text, brought under the contract.
+"""Adapts any gymnasium environment whose observations and actions are Text to our contract.
 
-The environment may say more about itself. Its `info` may hold "system" (the system message),
-"kept", "instruction", "success" and "metrics". Its attributes may be `actions` (strings, one of
-which a response must name), `default_action` (runs in place of an invalid one) and `system_prompt`
-(a string or a function). Without `actions`, whatever follows the last ACTION marker is the action.
+The environment may define more. Its `info` may have "system" (the system message), "kept",
+"instruction", "success" and "metrics". Its attributes may be `actions` (strings, one of which a
+response must name), `default_action` (runs in place of an invalid one) and `system_prompt` (a
+string or a function). Without `actions`, all text after the last ACTION marker is the action.
 
-An environment with the attribute `speaks_messages = True`, as every `ToolEnv` and `Dialogue`, gets
-the whole response, reads it by itself, and answers with everything that `Step` needs.
+An environment with the attribute `speaks_messages = True`, like every `ToolEnv` and `Dialogue`,
+gets the whole response, parses it by itself, and returns all that a `Step` needs.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from envs.contract import breach, check_actions, with_checks
 from envs.text_env import THINK_ACT, executed
 
 THINK_SAY = THINK_ACT.replace("One valid action from the allowed set", "what you do")
-TIME_LIMIT = 1000  # turns, where nobody names a limit: an episode without end hangs an evaluation
+TIME_LIMIT = 1000  # turns, by default: an endless episode would hang an evaluation
 FORM = "the form is module:EnvId, as in my_envs:MyEnv-v0"
 MARKER = re.compile(r"(?i:action)[\s*_`]{0,3}:?")
 
@@ -46,8 +46,8 @@ def make_foreign(
     max_episode_steps: number of turns after which an episode is truncated; default: the
         registration's, or 1,000 if it has none
     own_random: see `ForeignEnv`
-    ValueError: it cannot be imported or made, or its spaces or its actions are not what they must
-        be; the line names the user's file
+    ValueError: it cannot be imported or made, or its spaces or actions are wrong; the message names
+        the user's file
     """
     if name.startswith(TOOLS):
         from envs.tools.classes import make_tools
@@ -55,7 +55,7 @@ def make_foreign(
         return wrap(make_tools(name), max_episode_steps, format_penalty, own_random)
     _, env_id = find_module("environment", name, FORM)
     try:
-        # gymnasium's own checker would warn of each character outside Text's default charset
+        # gymnasium's own checker would warn about each character outside Text's default charset.
         env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True)
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         kind = "" if isinstance(error, gymnasium.error.Error) else f"{type(error).__name__}: "
@@ -78,11 +78,11 @@ def make_foreign(
 
 
 def wrap(env: gymnasium.Env, limit: int | None, format_penalty: float, own_random: bool):
-    """Bring a user's environment under the contract. limit: the time limit that somebody named"""
+    """Adapt a user's environment. limit: the time limit, if the user set one"""
     inner, env = env.unwrapped, with_checks(env)
     if not getattr(inner, "speaks_messages", False):
         return ForeignEnv(env, format_penalty, own_random)
-    inner.format_penalty = format_penalty  # its own __init__ may know nothing of these two
+    inner.format_penalty = format_penalty  # set here, as __init__ need not have these arguments
     if limit is not None:
         inner.max_turns = limit
     return ForeignMessages(env, format_penalty, own_random)
@@ -90,7 +90,7 @@ def wrap(env: gymnasium.Env, limit: int | None, format_penalty: float, own_rando
 
 @functools.cache
 def tell_time_limit(name: str, max_episode_steps: int | None) -> None:
-    """Print a line, once in a process, if nobody has named a time limit for "module:EnvId"."""
+    """Print a line, once in a process, if "module:EnvId" has no time limit of the user's."""
     ours = name.startswith(TOOLS) or library(name)
     if ":" not in name or ours or max_episode_steps is not None:
         return
@@ -104,20 +104,20 @@ def tell_time_limit(name: str, max_episode_steps: int | None) -> None:
 
 
 def _has_limit(maker) -> bool:
-    """Return whether a registration's class counts its turns by itself, as `ToolEnv` does."""
+    """Return whether a registered class limits its turns by itself, as `ToolEnv` does."""
     try:
         return hasattr(load_env_creator(maker) if isinstance(maker, str) else maker, "max_turns")
-    except Exception:  # making it will tell
+    except Exception:  # `make_foreign` will report it
         return True
 
 
 class ForeignEnv(gymnasium.Wrapper):
-    """Adds what `envs.text_env.TextEnv` gives: parsing, the format penalty, info.
+    """Adds what `envs.text_env.TextEnv` has: parsing, the format penalty, info.
 
-    own_random: whether `random` and `numpy.random` have a state of this environment's own while it
-        resets and steps, seeded with each episode, so that environments in one process do not
-        disturb each other and episodes can be replayed. It must be False with threads: a thread
-        would exchange the state while others use it.
+    own_random: whether this environment has its own state of `random` and `numpy.random` during
+        reset and step, seeded with each episode. Then environments in one process do not disturb
+        each other, and episodes can be replayed. It must be False with threads: one thread would
+        swap the state while others use it.
     """
 
     names_actions = True
@@ -147,15 +147,15 @@ class ForeignEnv(gymnasium.Wrapper):
         action, valid = choose(response, self.actions, self.default_action)
         with self._random():
             text, reward, terminated, truncated, info = self.env.step(action)
-            ours = self._info(text, info) | executed(response, action, valid)
-        ours["success"] = bool(info.get("success", terminated and reward > 0))
-        ours["metrics"] = info.get("metrics", {})
+            step_info = self._info(text, info) | executed(response, action, valid)
+        step_info["success"] = bool(info.get("success", terminated and reward > 0))
+        step_info["metrics"] = info.get("metrics", {})
         reward = float(reward) - (0.0 if valid else self.format_penalty)
-        return text, reward, terminated, truncated, ours
+        return text, reward, terminated, truncated, step_info
 
     @contextlib.contextmanager
     def _random(self):
-        """Exchange the global random state for this environment's own, and back at the end."""
+        """Swap in this environment's own random state, and restore the global one at the end."""
         if not self.own_random:
             yield
             return
@@ -177,18 +177,18 @@ class ForeignEnv(gymnasium.Wrapper):
     def _system_prompt(self) -> str:
         prompt = getattr(self.env.unwrapped, "system_prompt", None)
         if prompt is not None:
-            said = prompt() if callable(prompt) else prompt
-            if not isinstance(said, str):
-                raise breach(self.env, "system_prompt", f"gave {said!r}; it must be a text")
-            return said
+            text = prompt() if callable(prompt) else prompt
+            if not isinstance(text, str):
+                raise breach(self.env, "system_prompt", f"gave {text!r}; it must be a text")
+            return text
         among = f" Your actions are: {', '.join(self.actions)}." if self.actions else ""
         return f"You act in a text environment, one action per turn.{among}"
 
 
 class ForeignMessages(ForeignEnv):
-    """A user's environment that reads responses by itself: only its random state is kept apart."""
+    """A user's environment that parses responses by itself; this only isolates its random state."""
 
-    names_actions = False  # only it knows which responses are valid
+    names_actions = False  # only the environment knows which responses are valid
 
     def step(self, response: str):
         with self._random():
@@ -207,15 +207,16 @@ def set_random(states: tuple) -> None:
 def choose(response: str, actions: Sequence[str], default: str) -> tuple[str, bool]:
     """Return the action that a response names and True, or the default and False.
 
-    Case, punctuation, underscores and later lines do not matter. Without `actions` any text does.
+    Case, punctuation, underscores and later lines do not matter. Without `actions` any text is
+    valid.
     """
     start = split(response)
-    said = response[start if start < len(response) else after_thought(response) :]
-    marker = MARKER.match(said)
-    said = said[marker.end() if marker else 0 :].strip()
+    text = response[start if start < len(response) else after_thought(response) :]
+    marker = MARKER.match(text)
+    text = text[marker.end() if marker else 0 :].strip()
     if not actions:
-        return (said, True) if said else (default, False)
-    line = said.partition("\n")[0].strip()
+        return (text, True) if text else (default, False)
+    line = text.partition("\n")[0].strip()
     if line in actions:
         return line, True
     named = {plain(action): action for action in reversed(actions)}

@@ -11,9 +11,10 @@ class ActionMemory(WindowMemory):
     def remembered(self, step) -> dict:
         if step.reply is None:
             return {"role": "assistant", "content": f"ACTION: {step.action}"}
-        # A message without a call is an action as a whole, except for its reasoning.
-        said = "" if step.reply.get("tool_calls") else tidy(step.reply["content"], thoughts=False)
-        return step.reply | {"content": said}
+        # Without a call, the whole message is the action, except for its reasoning.
+        if step.reply.get("tool_calls"):
+            return step.reply | {"content": ""}
+        return step.reply | {"content": tidy(step.reply["content"], thoughts=False)}
 
 
 class PeriodicMemory(WindowMemory):
@@ -33,9 +34,9 @@ class PeriodicMemory(WindowMemory):
 class FullMemory(WindowMemory):
     """All turns of the episode, whatever n is; `memory.render` drops the oldest at the limit.
 
-    It only appends: a turn stays as it was asked, and the instruction, which would come again with
-    every question, is part of the system message. So a prompt begins with the one before and its
-    response, and such turns are trained in one row (`storage.merged`).
+    Prompts only grow: past turns stay unchanged, and the instruction is in the system message, not
+    in each question. So a prompt begins with the previous prompt and its response, and such turns
+    can be trained in one row (`storage.merged`).
     """
 
     def __init__(self, length: int):
@@ -55,10 +56,10 @@ class FullMemory(WindowMemory):
 
 
 class BlockChat(Chat):
-    """Drops several turns at a time, so that prompts extend one another in between."""
+    """Drops several turns at a time, so that the prompts in between extend one another."""
 
     def kept(self, n: int) -> int:
-        # If one turn were dropped each time, no prompt would begin with the one before. A block is
-        # a power of 2, at most half of what fits: it stays the same while n changes little.
+        # If each prompt dropped one turn, none would begin with the previous one. The block size is
+        # a power of 2, at most half of n, so that it rarely changes with n.
         block = 1 << max(0, n.bit_length() - 2)
         return n - (n - len(self.turns)) % block

@@ -1,20 +1,20 @@
-"""The memory of agent programs: the prompt is what the program sent, message for message."""
+"""The memory of agent programs: the prompt has exactly the messages that the program sent."""
 
 from common.chat import Chat
 
 
 class VerbatimMemory:
-    """Shows the messages of the current observation alone; the program remembers by itself."""
+    """Shows only the messages of the current observation; the program has its own memory."""
 
     def __init__(self, length: int):
-        pass  # `length` turns are for memories that choose
+        pass  # the program decides how many turns it sends
 
     def reset(self, observation) -> None:
         """Begin an episode."""
         self.observation = observation
 
     def update(self, step) -> None:
-        """Take over what the program asks next; after a fault it asks nothing new."""
+        """Take the program's next request. After a fault there is none."""
         if not step.fault:
             self.observation = step.observation
 

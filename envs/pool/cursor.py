@@ -1,4 +1,4 @@
-"""Where one environment is in its episodes, and what brings it back there if it is lost."""
+"""The position of an environment in its episodes, and the responses that a replay needs."""
 
 import enum
 import itertools
@@ -38,16 +38,16 @@ class EpisodeCursor:
     """The episode of one environment: its seed and the responses so far, which can be replayed.
 
     seed, next_seed: seeds of this episode and of the next one; None if there is none, or if the
-        next one cannot be known in advance
-    responses: all of the episode, with the one of the turn under way
+        next seed is not known in advance
+    responses: all responses of the episode, including the current turn's
     taken: number of responses whose Steps are known
-    played: number of responses that the environment itself has answered; None before its reset
+    played: number of responses that the environment has answered since its reset; None before it
     first, observation: the first observation of the episode and the current one
-    steps: the Steps of the last replay, or of the last turn alone
-    ended: the Step that ended the last episode. It is kept until this episode has begun, because
-        its `first` is this episode's first observation. Or the EnvError that is raised if no other
-        episode can begin
-    failures, fault: number of faults in a row without a turn among them; the line of the last one
+    steps: the Steps of the last replay, or only the last turn's
+    ended: the Step that ended the last episode. It waits until this episode has begun, because its
+        `first` is this episode's first observation. Or the EnvError to raise if no other episode
+        can begin
+    failures, fault: number of faults in a row without a turn; the message about the last one
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class EpisodeCursor:
         shown: str = "",
         truncated: Sequence[bool] = (),
     ):
-        # Looking ahead in a shared iterator would take the seed away from the others.
+        # Looking ahead in a shared iterator would take a seed away from the other environments.
         self.shared = iter(seeds) is seeds
         self.upcoming = iter(()) if self.shared else itertools.islice(seeds, episode + 1, None)
         self.seeds = itertools.islice(seeds, episode, None)
@@ -68,7 +68,7 @@ class EpisodeCursor:
         self._begin(episode, next(self.seeds, None), ended=None)
         self.responses = list(map(ResponseText, responses, truncated))
         self.taken = len(self.responses)
-        self.saved_digest = shown  # of the observation that a saved state ends with; "": unknown
+        self.saved_digest = shown  # of the last observation in a saved state; "": unknown
 
     def leave(self, ended: Step | EnvError) -> None:
         """Go to the next episode. In a group, an episode that could not begin is replaced."""
@@ -93,12 +93,12 @@ class EpisodeCursor:
 
     @property
     def in_turn(self) -> bool:
-        """Whether a response waits for its Step, perhaps behind a reset and a replay."""
+        """Whether the Step of a response is missing. A reset and a replay may come before it."""
         return self.taken < len(self.responses)
 
     def state_dict(self) -> dict:
-        """Return the arguments of a new cursor, as JSON. An episode that cannot be replayed is
-        left: the next one will begin."""
+        """Return the arguments of a new cursor, as JSON. If the episode cannot be replayed, the new
+        cursor begins the next one."""
         if self.observation and not self.observation.replayable:
             return dict(episode=self.episode + bool(self.responses), responses=[])
         return dict(
@@ -109,7 +109,7 @@ class EpisodeCursor:
         )
 
     def record(self, answer: Observation | Step) -> str:
-        """Note the answer to a reset or a step; return what is wrong with it, or ""."""
+        """Record the answer to a reset or a step; return what is wrong with it, or ""."""
         if isinstance(answer, Observation):
             self.played, self.first, self.steps, self.shown = 0, answer, [], answer
         else:

@@ -2,8 +2,8 @@
 
 Each executor has `ask(i, method, *args)` for a method of environment i's EnvHost,
 `receive(seconds)`, which waits that long for answers (i, answer), and `close()`. The answer
-MUST_RESET says that environment i has lost its episode. The index None stands for a worker that
-died while no environment was at fault.
+MUST_RESET means that environment i has lost its episode. The index None stands for a worker that
+died while no environment was working.
 """
 
 import multiprocessing.connection
@@ -16,13 +16,13 @@ from envs.pool.host import EnvHost
 from envs.pool.worker import Worker, serve
 
 MUST_RESET = object()
-LIVENESS_SECONDS = 1.0  # between two checks whether a worker lives whose pipe is silent
+LIVENESS_SECONDS = 1.0  # between checks whether silent workers are still alive
 CLOSE_SECONDS = 5  # that environments have to close
 
 
 def make_executor(make: Callable, n_env: int, workers: int, threads: int, timeout: float):
     """Return the executor of `n_env` environments; see `ResilientPool`."""
-    assert not (workers and threads), f"{workers} workers and {threads} threads: choose"
+    assert not (workers and threads), f"both {workers} workers and {threads} threads"
     K = min(workers or threads, n_env)
     dealt = [list(range(k, n_env, K)) for k in range(K)]
     if workers:
@@ -51,8 +51,8 @@ class SerialExecutor:
 
 
 class ThreadExecutor:
-    """Threads of this process share the environments, which mostly wait for something else. A
-    thread cannot be killed, so a turn has no time limit. dealt: the environments of each thread"""
+    """Threads of this process share the environments, which should mostly wait for I/O. A thread
+    cannot be killed, so a turn has no time limit. dealt: the environments of each thread"""
 
     def __init__(self, make: Callable, dealt: list[list[int]]):
         self.answers, self.inboxes, self.threads = queue.SimpleQueue(), [], []
@@ -105,13 +105,13 @@ class ProcessExecutor:
         self.workers = []
 
     def _answers(self, worker: Worker) -> list[tuple]:
-        """Return at most one answer of a worker, or the consequences of its death. A worker that
-        hangs is killed here, and its death is noticed later."""
-        dead = worker.dead  # checked first: all that it sent before it died is in the pipe by now
+        """Return at most one answer of a worker or, if it has died, MUST_RESET for its environments
+        and a Fault. A worker that hangs is killed here, and a later call finds it dead."""
+        dead = worker.dead  # checked first: then all that it sent before its death is in the pipe
         try:
             if worker.connection.poll():
                 return [worker.receive()]
-        except (EOFError, OSError):  # everything that it sent before it died was received
+        except (EOFError, OSError):  # all that it sent before its death was received
             dead = True
         if not dead:
             if worker.left < 0:

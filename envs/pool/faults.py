@@ -1,9 +1,9 @@
-"""How long an environment that failed rests, and how many failures end the run.
+"""How long a failed environment rests, and how many failures end the run.
 
-An outage of a few minutes does not end a run: an environment that fails again and again rests
-longer each time. A fault after which the environment works at once counts in a rate. An environment
+An outage of a few minutes should not end a run, so an environment that keeps failing rests longer
+each time. A single fault, after which the environment works again, counts in a rate. An environment
 that always fails ends the run after FALSE_STARTS faults in a row, with about five minutes of rest
-between them, and much sooner as long as no turn has worked.
+between them, and much sooner if no turn has worked yet.
 """
 
 from collections import deque
@@ -11,11 +11,11 @@ from collections import deque
 from envs.contract import EnvError
 
 MAX_FAULTS = 0.1  # share of the episodes begun that may fail
-WINDOW = 200  # the last so many episodes begun count,
-MIN_EPISODES = 20  # and fewer than these count as these: of few episodes a share says little
-FALSE_STARTS = 12  # faults in a row of one environment, without a turn among them, end the run
-FIRST_STARTS = 3  # the same while no environment has completed a turn: probably the code is wrong
-RESET_TRIES = 8  # of an episode that cannot begin, where the next seed cannot be known in advance
+WINDOW = 200  # the share is taken over this many of the last episodes begun,
+MIN_EPISODES = 20  # and over at least this many, because a share of few episodes is noisy
+FALSE_STARTS = 12  # faults of one environment in a row, without a turn, that end the run
+FIRST_STARTS = 3  # the same before any environment has completed a turn: the code is likely wrong
+RESET_TRIES = 8  # attempts to begin an episode if the next seed is not known in advance
 PAUSE_SECONDS = 1.0  # after the second failure in a row; each further failure doubles it
 MAX_PAUSES = 60  # the longest pause, in units of PAUSE_SECONDS
 
@@ -33,7 +33,7 @@ class FaultRate:
         self.failed: deque[int] = deque()  # for each fault, how many episodes had begun
 
     def count(self, line: str) -> None:
-        """Count a fault, described by `line`. EnvError: there have been too many"""
+        """Count a fault, described by `line`. EnvError: there were too many"""
         self.failed.append(self.begun)
         while self.failed[0] <= self.begun - WINDOW:
             self.failed.popleft()

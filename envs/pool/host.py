@@ -1,4 +1,4 @@
-"""One environment, wherever it runs: its failures become Faults.
+"""Holds one environment, in whatever process it runs, and turns its failures into Faults.
 
 `envs.pool.executors` calls an `EnvHost` directly, in a thread, or through `envs.pool.worker`.
 """
@@ -11,8 +11,8 @@ from envs.text_env import Observation, Step
 
 
 class EnvHost:
-    """Holds one environment. It is made in the first reset, and again in the reset after a fault,
-    because a failed environment may be in any state."""
+    """Holds one environment. The first reset makes it. So does the reset after a fault, because a
+    failed environment may be in any state."""
 
     def __init__(self, make: Callable):
         self.make, self.env = make, None
@@ -39,7 +39,7 @@ class EnvHost:
         return checked_act(self.env, response)
 
     def prepare(self) -> None:
-        """Let an idle environment do the costly part of its next reset in advance."""
+        """Let an idle environment do the slow part of its next reset in advance."""
         seed, self.next_seed = self.next_seed, None
         if seed is not None and hasattr(self.env, "prepare"):
             with contextlib.suppress(Exception, SystemExit):  # the reset will raise it again

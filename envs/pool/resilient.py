@@ -3,9 +3,10 @@
 It has the interface of `envs.pool.serial.SerialPool` and returns the same Steps. All environments
 run in this process, or K processes (`workers`) or K threads (`threads`) share them. A slow
 environment delays only the others of its worker or thread. An environment that fails, hangs or
-kills its worker loses its episode (`Step.fault`), and rests before the next one while it keeps
-failing (`envs.pool.faults`). The other environments of that worker replay theirs before their next
-turn: equal seeds and equal responses lead to the same place. A stopped run resumes in the same way.
+kills its worker loses its episode (`Step.fault`). If it keeps failing, it rests before the next
+episode (`envs.pool.faults`). The other environments of that worker replay their episodes before
+their next turn: equal seeds and equal responses lead to equal states. Resuming a stopped run works
+in the same way.
 """
 
 import math
@@ -33,9 +34,9 @@ from envs.text_env import Observation, Step
 from envs.variants import make_variant
 
 POLL_SECONDS = 1.0  # after which `poll` returns without an answer
-GATHER_SECONDS = 0.05  # for which `poll` waits for more answers after the first one
+GATHER_SECONDS = 0.05  # that `poll` waits for more answers after the first one
 PROGRESS_SECONDS = 5.0  # between two lines about the progress of a replay
-AGENT_GRACE_SECONDS = 5.0  # after an agent's own time limit, until its worker counts as hanging
+AGENT_GRACE_SECONDS = 5.0  # added to an agent's own time limit, before its worker is killed
 BUSY = "an environment is still busy with a turn"
 
 
@@ -90,9 +91,9 @@ class ResilientPool:
     max_faults: share of the last 200 episodes begun that may fail; fewer than 20 count as 20
     threads: number of threads; at most one of `workers` and `threads` is not 0
     first: index of environment 0 over all ranks, used in faults and messages
-    proven: whether such environments have worked in this run: if so, one that fails from its first
-        reset on is not a mistake of the user's, and is tried again
-    faults: one dict for each failure; the caller may write them down and clear the list
+    proven: whether such environments have worked in this run before. If so, a failing first reset
+        is not taken for a user's mistake but tried again
+    faults: one dict for each failure; the caller may log them and clear the list
     """
 
     def __init__(
@@ -117,15 +118,16 @@ class ResilientPool:
         self.executor = make_executor(make, self.n_env, workers, threads, timeout)
 
     def reset(self) -> list[Observation | None]:
-        """Begin everywhere. An environment without an episode to play has None."""
+        """Begin all episodes and return their first observations; None for environments without
+        an episode to play."""
         return [first for first, _ in self.resume(None)]
 
     def resume(self, state: list[dict] | None) -> list[tuple[Observation | None, list[Step]]]:
-        """Replay the responses of a `state_dict()`; None: begin everywhere.
+        """Replay the responses of a `state_dict()`; None begins all episodes anew.
 
         Returns the first observation of each episode and the Steps since. An environment whose
-        replay fails begins its next episode: it has a fault and no Steps. A line every few seconds
-        shows the progress of a long replay.
+        replay fails gets a fault and begins its next episode, without Steps. A line every few
+        seconds shows the progress of a long replay.
         """
         state = state or [{}] * self.n_env
         assert len(state) == self.n_env, f"a state of {len(state)} for {self.n_env} environments"
@@ -146,16 +148,17 @@ class ResilientPool:
         return [(cursor.first, list(cursor.steps)) for cursor in self.cursors]
 
     def state_dict(self) -> list[dict]:
-        """Return, as JSON, the episode of each environment, its responses, and a digest of the
-        current observation."""
+        """Return each environment's episode, its responses and a digest of the current
+        observation, as JSON."""
         assert not self.busy and not self.results, BUSY
         return [cursor.state_dict() for cursor in self.cursors]
 
     def send(self, i: int, response: str, truncated: bool = False) -> None:
         """Let environment i take a turn; `poll` returns its Step.
 
-        truncated: whether the response limit cut the response off, which agents are told
-        A Step with `done` and without `first` used up the seeds: nothing may be sent after it.
+        truncated: whether the response limit cut the response off; agents get this information
+        After a Step with `done` and without `first` there are no seeds left, and nothing may be
+        sent.
         """
         assert self.cursors[i].seed is not None, f"environment {i} has no episode to play"
         busy = i in self.asked or i in self.resting or i in self.results
@@ -166,10 +169,9 @@ class ResilientPool:
     def poll(self, wait: bool = True) -> list[tuple[int, Step]]:
         """Return the complete turns as (i, Step) in the order of i. EnvError: too many faults
 
-        With `wait` there is at least one, if any response was sent and an environment answers
-        within a second; otherwise the list is empty, so that a signal is noticed while environments
-        hang or rest. The first answer waits a moment for others: an engine that works in lock-step
-        should get large batches.
+        With `wait` it waits for the first answer, but at most a second: signals must be handled
+        even while environments hang or rest. After the first answer it waits a moment for more,
+        because an engine that works in lock-step should get large batches.
         """
         while self._receive(0):
             pass
@@ -182,7 +184,7 @@ class ResilientPool:
         return [(i, self.results.pop(i)) for i in sorted(self.results)]
 
     def place(self, i: int) -> tuple[int | None, int]:
-        """Return the seed of the episode of environment i and the number of turns taken in it."""
+        """Return the seed of environment i's episode and the number of turns taken in it."""
         return self.cursors[i].seed, self.cursors[i].taken
 
     def close(self) -> None:
@@ -191,7 +193,7 @@ class ResilientPool:
 
     @property
     def busy(self) -> set[int]:
-        """Environments that will answer: they were asked, or rest before their next reset."""
+        """Environments that will answer: they are working, or rest before their next reset."""
         return self.asked | self.resting.keys()
 
     def _proceed(self, i: int) -> None:
@@ -234,14 +236,14 @@ class ResilientPool:
             self._proceed(i)
         elif in_turn:
             self._took_a_turn(i, cursor.steps[-1])
-        else:  # the episode has begun, or `resume` has come to its place
+        else:  # the episode has begun, or the replay of `resume` is complete
             self.rate.begun += 1
             if isinstance(cursor.ended, Step):
                 self.results[i] = replace(cursor.ended, first=cursor.first)
 
     def _took_a_turn(self, i: int, step: Step) -> None:
         cursor = self.cursors[i]
-        if cursor.failures == 1:  # more of them were an outage that is over
+        if cursor.failures == 1:  # several in a row were an outage, which is over
             self.rate.count(cursor.fault)
         cursor.failures = 0
         if step.done:
@@ -267,12 +269,12 @@ class ResilientPool:
             self._proceed(i)
 
     def _failed(self, i: int, fault: Fault) -> None:
-        """Log a fault and begin an episode. ValueError or EnvError: the run cannot go on"""
+        """Log a fault and begin another episode. ValueError or EnvError: the run cannot go on"""
         cursor, number = self.cursors[i], len(self.cursors[i].responses)
         line = self.log_fault(i, cursor.seed, number, fault)
         untried = number == 0 and not (self.rate.begun or self.proven)
-        if (fault.broken and not self.played) or (fault.unmade and untried):
-            raise UserError(fault.error)  # nothing can work as the user's code is
+        if (fault.breaks_contract and not self.played) or (fault.not_made and untried):
+            raise UserError(fault.error)  # the user's code can never work
         if not cursor.in_turn and (number or fault.error == CHANGED):  # a replay of `resume` failed
             return self._next_episode(i, EnvError(line))
         if untried:  # nothing has worked yet: probably a user's mistake
@@ -281,13 +283,13 @@ class ResilientPool:
         if cursor.failures == (FALSE_STARTS if self.played or self.proven else FIRST_STARTS):
             raise EnvError(f"{cursor.failures} faults in a row, without a turn among them: {line}")
         if number == 0 and cursor.next_seed is None and cursor.failures % RESET_TRIES:
-            cursor.played = None  # the same episode again: an outage costs no evaluation episode
+            cursor.played = None  # retry: an outage should not cost an evaluation episode
             return self._begin(i)
         ended = cursor.cut(line) if cursor.in_turn else cursor.ended
         self._next_episode(i, ended or EnvError(line))
 
     def log_fault(self, i: int | None, seed: int | None, step: int | None, fault: Fault) -> str:
-        """Add a failure to `faults` and return a line about it."""
+        """Add a failure to `faults` and return a message about it."""
         number = None if i is None else self.first + i
         entry = dict(env=number, name=self.name, seed=seed, step=step, error=fault.error)
         self.faults.append(entry | dict(traceback=fault.traceback))

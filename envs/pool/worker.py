@@ -1,7 +1,7 @@
 """A process in which several environments live.
 
-An environment's failure is an answer like any other. The process ends on request and with its
-parent, even while an environment hangs. `envs.pool.executors` replaces one that dies early.
+An environment's failure is an answer like any other. The process ends on request or with its
+parent, even while an environment hangs. `envs.pool.executors` replaces a process that dies early.
 """
 
 import atexit
@@ -27,7 +27,7 @@ from envs.contract import Fault
 from envs.pool.host import EnvHost
 
 START_SECONDS = 300  # minimum time for an environment's first answer, because imports may be slow
-# A terminal or a scheduler sends these to all processes of a run, whose parent then saves it.
+# A terminal or a scheduler sends these to all processes of a run. The parent then saves the run.
 GROUP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -46,16 +46,16 @@ class Worker:
     def start(self) -> None:
         self.asked, self.made, self.hung = deque(), set(), False
         self.connection, self.process = _spawn(self.make, self.owned)
-        self.since = time.monotonic()  # when it began with the first of `asked`
+        self.since = time.monotonic()  # when the process began with the first of `asked`
 
     def ask(self, i: int, method: str, *args) -> None:
         pipe = select.poll()
         pipe.register(self.connection, select.POLLOUT)
         if not pipe.poll(1000 * min(max(self.left, 0), self.timeout, 10**6)):
-            self.kill()  # C code that hangs also stops the thread that empties the pipe
+            self.kill()  # hanging C code also blocks the thread that empties the pipe
         try:
             self.connection.send((i, method, args))
-        except OSError:  # it is dead, and the request comes again after its restart
+        except OSError:  # the process is dead; the request is repeated after its restart
             return
         if not self.asked:
             self.since = time.monotonic()
@@ -76,6 +76,7 @@ class Worker:
 
     @property
     def limit(self) -> float:
+        """Seconds for the next answer. The first one of an environment may take longer."""
         made = not self.asked or self.asked[0] in self.made
         return self.timeout if made else max(self.timeout, START_SECONDS)
 
@@ -97,6 +98,7 @@ class Worker:
         return Fault(f"its worker died with exit code {self.process.exitcode}")
 
     def discard(self) -> None:
+        """Kill the process and close its pipe."""
         self.process.kill()
         self._wait(5)
         atexit.unregister(self.process.kill)  # it would keep the process's file descriptors
@@ -112,7 +114,7 @@ class Worker:
         with contextlib.suppress(EOFError, OSError):
             while not self.dead and time.monotonic() < deadline:
                 if self.connection.poll(0.05):
-                    self.connection.recv()  # an answer that nobody reads may block it
+                    self.connection.recv()  # an unread answer may block the process
         if time.monotonic() < deadline:
             self._wait(1)
         self.discard()
@@ -164,15 +166,16 @@ def _spawn(make: Callable, owned: list[int]):
 
 
 def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
-    # The parent obeys these signals. Programs of an environment would inherit SIG_IGN.
+    # The parent handles these signals. A handler, because an environment's programs would inherit
+    # SIG_IGN.
     for number in GROUP_SIGNALS:
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
-    hold = partial(signal.pthread_sigmask, signal.SIG_BLOCK, GROUP_SIGNALS)
-    release = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, GROUP_SIGNALS)
-    # A signal that comes before `_forked` would be ignored in the new process too, and so lost.
+    # A new process would ignore a signal that comes before `_forked`, so the signal would be lost.
     os.register_at_fork(
-        before=hold, after_in_parent=release, after_in_child=partial(_forked, connection)
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, GROUP_SIGNALS),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, GROUP_SIGNALS),
+        after_in_child=partial(_forked, connection),
     )
     _die_with(parent)
     inbox = queue.SimpleQueue()
@@ -180,8 +183,12 @@ def _work(connection: Connection, make: Callable, owned: list[int], parent: int)
     serve({i: EnvHost(make) for i in owned}, inbox, connection.send)
 
 
+def _ignore(number: int, frame) -> None:
+    """A signal handler that does nothing."""
+
+
 def _forked(connection: Connection) -> None:
-    """In a process that an environment forks: it is no worker and holds no worker's pipe open."""
+    """Undo a worker's settings in a process that an environment has forked."""
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
@@ -197,12 +204,12 @@ def _die_with(parent: int) -> None:
 
 
 def _read(connection: Connection, inbox: queue.SimpleQueue) -> None:
-    """A thread that empties the pipe, so that a busy environment does not block the parent."""
+    """Empty the pipe, in a thread, so that a busy environment does not block the parent."""
     while True:
         try:
             message = connection.recv()
         except (EOFError, OSError):
-            os._exit(0)  # the parent is gone; an environment that hangs must not outlive it
+            os._exit(0)  # the parent is gone; a hanging environment must not outlive it
         inbox.put(message)
         if message is None:
             return
