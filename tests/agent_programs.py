@@ -1,7 +1,7 @@
 """Agent programs for the tests, and a client without any SDK.
 
-`ask` posts a request as SDKs do; programs call it with what AgentEnv gives them. Tests find the
-programs by `agent:agent_programs:NAME`.
+`ask` posts a request as SDKs do. Programs pass on the keyword arguments that AgentEnv gives them.
+Tests name the programs `agent:agent_programs:NAME`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Error = RuntimeError
 
 
 def post(base_url: str, api_key: str, body: dict | bytes, timeout=20, **headers):
-    """Return (status, text) of a POST to the endpoint. headers: with _ for -"""
+    """Return (status, text) of a POST to the endpoint. headers: their names have _ instead of -"""
     host = base_url.removeprefix("http://").partition("/")[0]
     connection = http.client.HTTPConnection(host, timeout=timeout)
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -31,7 +31,7 @@ def post(base_url: str, api_key: str, body: dict | bytes, timeout=20, **headers)
 
 
 def ask(to: dict, *texts: str, **options) -> dict:
-    """Return the message that answers texts, which user and assistant have said in turn."""
+    """Return the next message of a conversation. texts: of the user and the assistant, in turn"""
     roles = ("user", "assistant")
     messages = [{"role": roles[k % 2], "content": text} for k, text in enumerate(texts)]
     body = {"model": "policy", "messages": messages} | options
@@ -46,16 +46,16 @@ def say(to: dict, *texts: str, **options) -> str:
 
 
 def echo(seed, **to):
-    """Asks three times, and pays for what begins with y."""
-    said = []
+    """Asks three times, with a reward for each answer that begins with y."""
+    answers = []
     for turn in range(3):
-        said.append(say(to, f"seed {seed} turn {turn} said {' '.join(said)}"))
-        to["reward"](0.25 * said[-1].startswith("y"))
-    return {"reward": 1, "metrics": {"letters": len("".join(said))}}
+        answers.append(say(to, f"seed {seed} turn {turn} said {' '.join(answers)}"))
+        to["reward"](0.25 * answers[-1].startswith("y"))
+    return {"reward": 1, "metrics": {"letters": len("".join(answers))}}
 
 
 async def later(seed, **to):
-    """An async program whose two requests are under way at the same time."""
+    """An async program with two requests at the same time."""
     first = asyncio.to_thread(say, to, "first")
     await asyncio.sleep(0)
     one = asyncio.ensure_future(first)
@@ -65,7 +65,7 @@ async def later(seed, **to):
 
 
 def together(seed, **to):
-    """Asks four times at once, and returns how many answers fit."""
+    """Asks four times at once, and returns how many answers are right."""
     answers = {}
 
     def job(k):
@@ -99,7 +99,7 @@ def wait():
 
 
 def hangs_in_a_pool(seed, **to):
-    """Calls a tool in a pool, as programs do that want a time limit, and the tool never returns."""
+    """Calls a tool in a thread pool, as programs with a time limit do; the tool never returns."""
     with ThreadPoolExecutor() as tools:
         say(to, tools.submit(wait).result())  # here hangs_in_a_pool
 
@@ -137,7 +137,7 @@ def deaf(seed, **to):
 
 
 def impatient(seed, **to):
-    """Gives up after a moment, and asks again as SDKs do, whether or not the answer has come."""
+    """Times out after a moment and retries as SDKs do."""
     body = {"model": "policy", "messages": [{"role": "user", "content": "well?"}]}
     for retry in range(100):
         retries = {"x_stainless_retry_count": str(retry)}
@@ -150,7 +150,7 @@ def impatient(seed, **to):
 
 
 def hurried(seed, **to):
-    """Breaks off, is answered meanwhile, and asks again only then."""
+    """Times out, and retries only when the first request has been answered."""
     body = {"model": "policy", "messages": [{"role": "user", "content": "well?"}]}
     try:
         post(to["base_url"], to["api_key"], body, timeout=0.1)
@@ -159,11 +159,11 @@ def hurried(seed, **to):
     time.sleep(0.6)
     _, text = post(to["base_url"], to["api_key"], body, x_stainless_retry_count="1")
     first = json.loads(text)["choices"][0]["message"]["content"]
-    return float((first, say(to, "well?")) == ("once", "twice"))  # the second one is on purpose
+    return float((first, say(to, "well?")) == ("once", "twice"))  # an equal request, not a retry
 
 
 def refused(seed, **to):
-    """Asks for what cannot be had; the error's text is the next request."""
+    """Sends a request that is refused; the error's text is the next request."""
     try:
         say(to, "hello", top_p=0.5)
     except Error as error:
@@ -183,7 +183,7 @@ def surrogate(seed, **to):
 
 
 def moody(seed, **to):
-    """Asks something else each time it is played."""
+    """Asks something random, so that it cannot be replayed."""
     while True:
         say(to, f"mood {random.SystemRandom().random()}")
 
@@ -201,7 +201,7 @@ def tempered(seed, **to):
 
 
 def cut(seed, **to):
-    """Returns 1 if it hears that the response limit cut both of its answers."""
+    """Returns 1 if the finish reason of all its answers is "length"."""
     whole = []
     for turn in range(4):
         body = {
@@ -222,7 +222,7 @@ def meets(seed, **to):
 
 
 def returns(seed, **to):
-    """Returns what the response names."""
+    """Evaluates the response, and returns the result."""
     return eval(say(to, "what?"))
 
 
@@ -232,19 +232,20 @@ def pays_words(seed, **to):
 
 
 def with_tools(seed, **to):
-    """Calls a tool until the policy says something without a call; returns the number of calls."""
-    schema = {"name": "add", "description": "Adds.", "parameters": {"type": "object",
-              "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}}  # fmt: skip
+    """Runs the policy's calls of a tool until a message has none; returns the number of rounds."""
+    properties = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    parameters = {"type": "object", "properties": properties}
+    schema = {"name": "add", "description": "Adds.", "parameters": parameters}
     tools = [{"type": "function", "function": schema}]
     messages = [{"role": "system", "content": "You add."}, {"role": "user", "content": "1 + 2?"}]
     for calls in range(9):
         body = {"model": "policy", "messages": messages, "tools": tools}
         _, text = post(to["base_url"], to["api_key"], body)
-        said = json.loads(text)["choices"][0]["message"]
-        messages.append(said)
-        if "tool_calls" not in said:
+        message = json.loads(text)["choices"][0]["message"]
+        messages.append(message)
+        if "tool_calls" not in message:
             return calls
-        for call in said["tool_calls"]:
+        for call in message["tool_calls"]:
             given = json.loads(call["function"]["arguments"])
             result = {
                 "role": "tool",
@@ -254,26 +255,34 @@ def with_tools(seed, **to):
             messages.append(result)
 
 
-SCHEMA = {"type": "object", "required": ["a"], "additionalProperties": False,
-          "properties": {"a": {"enum": ["one", "two"]}}}  # fmt: skip
-NAMED = {"type": "object", "required": ["b"], "additionalProperties": False,
-         "properties": {"b": {"enum": ["x"]}}}  # fmt: skip
+def object_schema(name: str, values: list[str]) -> dict:
+    """Return the JSON schema of an object with one property that has one of some values."""
+    return {
+        "type": "object",
+        "required": [name],
+        "additionalProperties": False,
+        "properties": {name: {"enum": values}},
+    }
 
 
-def wishful(seed, **to):
-    """Plans in JSON, takes two turns with a call between them that it forces, and judges greedily.
-    Only the two turns are samples. Returns 1 if all that it asked for has come."""
+PLAN = object_schema("a", ["one", "two"])
+PARAMETERS = object_schema("b", ["x"])
+
+
+def planner(seed, **to):
+    """Plans in JSON, takes two turns with a forced call between them, and judges greedily. Only the
+    two turns are trained on. Returns 1 if all answers are as requested."""
     plan = json.loads(
-        say(to, "plan", response_format={"type": "json_schema", "json_schema": {"schema": SCHEMA}})
+        say(to, "plan", response_format={"type": "json_schema", "json_schema": {"schema": PLAN}})
     )
     first = say(to, f"turn 1 of {seed}, plan {plan['a']}", max_tokens=4)
-    tool = {"type": "function", "function": {"name": "use", "parameters": NAMED}}
+    tool = {"type": "function", "function": {"name": "use", "parameters": PARAMETERS}}
     [call] = ask(to, "call", tools=[tool], tool_choice="required")["tool_calls"]
     to["reward"](0.5)
     say(to, f"turn 2 of {seed} after {first}", max_tokens=4)
     body = {"model": "policy", "messages": [{"role": "user", "content": "judge"}]}
-    wish = {"temperature": 0, "n": 2, "max_tokens": 3}
-    status, text = post(to["base_url"], to["api_key"], body | wish)
+    greedy = {"temperature": 0, "n": 2, "max_tokens": 3}
+    status, text = post(to["base_url"], to["api_key"], body | greedy)
     judged = [choice["message"]["content"] for choice in json.loads(text)["choices"]]
     fine = json.loads(call["function"]["arguments"]) == {"b": "x"} and plan["a"] in ("one", "two")
     return float(fine and len(judged) == 2 and judged[0] == judged[1])

@@ -1,11 +1,11 @@
-"""Foreign environments that say what they should not, registered by an import."""
+"""Foreign environments with bad observations; importing this module registers them."""
 
 import gymnasium
 from gymnasium.spaces import Text
 
 
 class Says(gymnasium.Env):
-    """Shows `first` once and then `later`, whatever is answered."""
+    """Shows `first` and then always `later`, whatever the response."""
 
     observation_space = action_space = Text(1000)
 
@@ -21,12 +21,11 @@ class Says(gymnasium.Env):
 
 MEGABYTE = "x y " * 250_000
 STRANGE = "🙂👩‍👩‍👧 \u202eשלום مرحبا\u202c \0\x1b[2J <|im_end|> \ud83d \udcff"
-for name, said in {
-    "Nothing": ("",),
-    "Number": (3,),
-    "Megabyte": (MEGABYTE,),
-    "MegabyteLater": ("Hello.", MEGABYTE),
-    "Strange": (STRANGE, STRANGE),
+for name, options in {
+    "Nothing": {"first": ""},
+    "Number": {"first": 3},
+    "Megabyte": {"first": MEGABYTE},
+    "MegabyteLater": {"first": "Hello.", "later": MEGABYTE},
+    "Strange": {"first": STRANGE, "later": STRANGE},
 }.items():
-    options = dict(zip(("first", "later"), said, strict=False))
     gymnasium.register(f"{name}-v0", Says, max_episode_steps=5, kwargs=options)

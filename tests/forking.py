@@ -1,11 +1,12 @@
-"""A server of processes that need not import the libraries: `python forking.py FD`.
+"""A server that starts processes which have the libraries imported already: `python forking.py FD`.
 
-An interpreter that imports torch and transformers computes for seconds before main.py begins. The
-server has imported them and does nothing else: it has one thread, and forks for each command that
-comes from `forked`. The forked process has a session, a directory, an environment and an output of
-its own, and imports the modules of this project itself, as a new interpreter would.
+A new interpreter needs seconds to import torch and transformers. This server imports them once. It
+has one thread and forks for each command that `real_runs.Forked` sends. The forked process has a
+session, a directory, an environment and an output of its own, and imports the modules of this
+project itself, as a new interpreter would.
 
-Only what the interpreter and the libraries read as they start, as the locale, is the server's.
+It inherits from the server only the settings that the interpreter and the libraries read at their
+start, for example the locale.
 """
 
 import gc
@@ -20,19 +21,28 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-LIBRARIES = """torch torch.distributed torch.utils.tensorboard transformers
-transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto
-transformers.models.qwen2.modeling_qwen2 gymnasium minigrid crafter""".split()
+LIBRARIES = [
+    "torch",
+    "torch.distributed",
+    "torch.utils.tensorboard",
+    "transformers",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen2.modeling_qwen2",
+    "gymnasium",
+    "minigrid",
+    "crafter",
+]
 
 
 def serve(control: socket.socket) -> dict:
-    """Fork for each request. It returns in forked processes alone: what such a process is to do.
+    """Fork for each request. Only the forked processes return, with their request.
 
-    The parent of each of them is another fork, which waits for its end and tells it.
+    Each is the child of another fork, which waits for its end and reports the exit code.
     """
     while True:
         message, descriptors, *_ = socket.recv_fds(control, 2**20, 3)
-        with suppress(ChildProcessError):  # there may be none
+        with suppress(ChildProcessError):  # there may be no child
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if not message:  # the tests have ended
@@ -54,13 +64,13 @@ def serve(control: socket.socket) -> dict:
 
 
 def become(command: list[str], folder: str, environment: dict[str, str], output: list[int]) -> None:
-    """Run `-m module words`, `-c code words` or `script.py words` as `python` would. `-u` may come
-    before them."""
+    """Run `-m module words`, `-c code words` or `script.py words` as `python` does, after an
+    optional `-u`."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    for number in (signal.SIGHUP, signal.SIGTERM):  # nohup's choice was for the tests
+    for number in (signal.SIGHUP, signal.SIGTERM):  # nohup may ignore them for the tests
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, descriptor in enumerate(output, 1):
@@ -82,7 +92,7 @@ def become(command: list[str], folder: str, environment: dict[str, str], output:
 
 
 def stream(was: io.TextIOWrapper, buffered: bool) -> io.TextIOWrapper:
-    """A standard stream for what its descriptor is now."""
+    """Return a new standard stream for the file that its descriptor refers to now."""
     raw = open(was.fileno(), "wb", buffering=-1 if buffered else 0, closefd=False)
     return io.TextIOWrapper(raw, was.encoding, was.errors, write_through=not buffered)
 
@@ -90,6 +100,6 @@ def stream(was: io.TextIOWrapper, buffered: bool) -> io.TextIOWrapper:
 if __name__ == "__main__":
     for library in LIBRARIES:
         importlib.import_module(library)
-    assert len(os.listdir("/proc/self/task")) == 1  # a fork takes no other threads with it
-    gc.freeze()  # a collection in a forked process would copy the pages of these modules
+    assert len(os.listdir("/proc/self/task")) == 1  # other threads would not survive a fork
+    gc.freeze()  # a collection in a forked process would copy the memory pages of these modules
     become(**serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,4 +1,4 @@
-"""Directories of runs that were made up."""
+"""Writes run directories without a run."""
 
 import json
 
@@ -13,7 +13,7 @@ EVALUATION = {
 
 
 def write_run(path, metrics=(), evals=(EVALUATION,), **settings):
-    """A run directory, of 2 x 4 turns an update where `settings` say nothing else."""
+    """Write a run directory. By default an update has 2 x 4 turns. settings: other arguments"""
     path.mkdir(parents=True)
     args = dict(env_name="toy", n_env=2, e_len=4, seed=1, num_updates=3, w_epoch=0) | settings
     (path / "args.json").write_text(json.dumps({"args": args, "git": "a" * 40 + "-dirty"}))

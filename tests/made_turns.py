@@ -1,7 +1,7 @@
-"""Turns made by hand for tests of the storage and of what is computed from it.
+"""Turns made by hand, for tests of the storage and of the computations that use it.
 
-The stub below makes every number readable: V before a token is the id of the token before it / 10,
-so the value of a turn's first token is the last id of its prompt / 10.
+The stub's numbers can be derived by hand: V before a token is the previous token's id / 10, so the
+value of a turn's first token is the last id of its prompt / 10.
 """
 
 from conftest import make_collection, make_prompt, make_response, make_step
@@ -12,7 +12,7 @@ from storage.collection import Collection
 
 
 class Stub:
-    """log pi of token i is -i / 100, V before a token is the id of the token before it / 10."""
+    """log pi of token i is -i / 100, V before a token is the previous token's id / 10."""
 
     def __call__(self, batch):
         logps = -batch.tokens / 100
@@ -23,7 +23,7 @@ class Stub:
 
 
 def stub_reference(batch):
-    """log pi_0 of token i is -i / 200: log pi - log pi_0 = -i / 200."""
+    """A reference: log pi_0 of token i is -i / 200, so that log pi - log pi_0 = -i / 200."""
     return -batch.tokens / 200
 
 
@@ -39,8 +39,11 @@ def play(rollouts, n, response, limit=None, **step):
 
 
 def two_by_two(fault="", **options) -> Collection:
-    """Environment 0 goes on, then terminates; environment 1 meets a time limit, then goes on.
-    fault: what environment 1 ends with in place of a time limit"""
+    """Collect two turns of two environments.
+
+    Environment 0 goes on, then terminates; environment 1 reaches a time limit, then goes on.
+    fault: the fault that ends environment 1's first episode instead of the time limit
+    """
     rollouts = make_collection(2, 2, **options)
     play(rollouts, 0, answer([1, 2], [5, 6, 7]), reward=0.5)
     play(rollouts, 1, answer([9], [5]), truncated=True, fault=fault, limit=[1, 1, 6])

@@ -1,7 +1,7 @@
-"""A user's own files with mistakes in them.
+"""Writes users' files with mistakes in them.
 
-Each case is a class or a function. The line that a message must name ends with a comment: # here,
-and the case's name.
+Each case is a class or a function. The line that the message must name ends with the comment
+"# here" and the case's name.
 """
 
 import sys
@@ -11,7 +11,7 @@ RESET, STEP = "def reset(self, *, seed=None, options=None):", "def step(self, ac
 
 
 def method(head: str, *body: str) -> str:
-    """A method that is to blame, or a line of it that ends with # here."""
+    """Return the code of a method. Its first line is marked, or a line that ends with # here."""
     mark = "" if any("# here" in line for line in body) else "  # here"
     return "\n".join([f"    {head}{mark}", *(f"        {line}" for line in body)])
 
@@ -25,12 +25,12 @@ def step(answer: str) -> str:
 
 
 def attribute(line: str) -> str:
-    """A line of a class which is to blame as a whole."""
+    """Return the code of a line of a class; `marked` marks the class's first line."""
     return f"    {line}"
 
 
 def marked(cases: dict[str, tuple[str, str]], head: str) -> str:
-    """The classes or functions of all cases, where `head` is their first line."""
+    """Return the classes or functions of all cases. head: the format of their first lines"""
     text = ""
     for name, (body, _) in cases.items():
         mark = "" if "# here" in body else f"  # here {name}"
@@ -40,7 +40,7 @@ def marked(cases: dict[str, tuple[str, str]], head: str) -> str:
 
 
 def place(file: str, name: str) -> str:
-    """What a message says first: the marked line of a case in a file of the working directory."""
+    """Return "file:line: " of a case's marked line. file: in the working directory"""
     (line,) = [n for n, text in enumerate(open(file), 1) if text.endswith(f"# here {name}\n")]
     return f"{file}:{line}: "
 
@@ -52,6 +52,6 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def work_in(folder: Path, monkeypatch) -> None:
-    """The user stands in the folder, and his modules are found there."""
+    """Make the folder the working directory, from which modules are imported."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])

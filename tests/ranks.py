@@ -1,7 +1,6 @@
-"""What test_distributed.py runs in several processes: updates on fixed turns, and the parameters
-that come out.
+"""Trains on fixed turns and saves the parameters; test_distributed.py runs it in several processes.
 
-    torchrun --nproc-per-node 2 tests/ranks.py OUT.pt 0 1 2 3 2+offload      (ZeRO stages)
+torchrun --nproc-per-node 2 tests/ranks.py OUT.pt 0 1 2 3 2+offload      (ZeRO stages)
 """
 
 import sys
@@ -32,7 +31,7 @@ DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9
 
 
 def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
-    """A warm-up and updates on fixed turns. Returns the parameters and the metrics."""
+    """Do a warm-up and updates on fixed turns. Return the parameters and the metrics."""
     lm = make_lm(std=0.1, tie="+untied" not in stage)
     rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage
     # recomputing, the log-probs of two tokens at a time as well

@@ -14,9 +14,10 @@ TEXT = Text(1000)
 
 
 class Dice(gymnasium.Env):
-    """Shows its episode's seed, turn and a roll; obeys words in the response.
+    """Shows the episode's seed, the turn and a roll. Words in the response are commands.
 
-    Ends when told to or with the third turn. Keeps the contract by itself, without a base class.
+    An episode ends with the command "end" or the third turn. It keeps the contract of environments
+    without a base class.
     """
 
     def __init__(self, folder: str = ""):
@@ -34,21 +35,27 @@ class Dice(gymnasium.Env):
         if "leave" in response:
             sys.exit("enough")
         if "cancel" in response:
-            raise asyncio.CancelledError  # it is no Exception
+            raise asyncio.CancelledError  # a BaseException, but not an Exception
         if "exit" in response:
             os._exit(7)
         if "nap" in response:
             time.sleep(2.5)
         if "sleep" in response:
             time.sleep(10**6)
-        if "spin" in response:  # for years, in C
+        if "spin" in response:  # hangs in C code
             re.match("(a+)+b", "a" * 60)
         while "wait" in response and not (self.folder / "go").exists():
             time.sleep(0.01)
         text = {"silent": "", "number": 3}.get(response, self._text())
         terminated, truncated = "end" in response, self.steps == 3
-        facts = dict(said=f"said {response}", action="roll", valid=True, action_at=0)
-        info = self._info() | facts | dict(success=terminated)
+        info = self._info()
+        info.update(
+            said=f"said {response}",
+            action="roll",
+            valid=True,
+            action_at=0,
+            success=terminated,
+        )
         if terminated or truncated:
             info["metrics"] = {"turns": float(self.steps)}
         reward = float("nan") if response == "nan" else 0.5
@@ -63,14 +70,14 @@ class Dice(gymnasium.Env):
 
 
 class Modules(Dice):
-    """Shows what its process has imported."""
+    """Shows the modules that its process has imported."""
 
     def _text(self):
         return " ".join(sorted(sys.modules))
 
 
 class Moody(Dice):
-    """Shows a different text each time, whatever its seed."""
+    """Shows a random text that does not depend on the seed."""
 
     def _text(self):
         return f"mood {os.urandom(8).hex()}"
@@ -84,7 +91,7 @@ class Flaky(Dice):
 
 
 class SlowestFirst(Dice):
-    """In an episode of a small seed its turns wait for a file."""
+    """Waits for a file in each turn of an episode with a small seed."""
 
     def step(self, response):
         return super().step("wait" if self.seed < 10 else "go on")
@@ -104,12 +111,12 @@ class Picky(Dice):
 
 
 def broken(message: str):
-    """Raises ValueError in the place of making an environment."""
+    """Raises ValueError instead of making an environment."""
     raise ValueError(message)
 
 
 class Lamp(gymnasium.Env):
-    """Says everything about itself; the lamp must be lit."""
+    """Has all optional attributes of a foreign environment. The task is to light the lamp."""
 
     observation_space = action_space = TEXT
     actions = ("Take_Lamp", "light lamp", "wait")
@@ -130,7 +137,7 @@ class Lamp(gymnasium.Env):
 
 
 class Echo(gymnasium.Env):
-    """Free text; it describes itself only in `info`."""
+    """Takes any text, and gives its description only in `info`."""
 
     observation_space = action_space = TEXT
 
@@ -144,7 +151,7 @@ class Echo(gymnasium.Env):
 
 
 class Plain(Echo):
-    """Free text, nothing else."""
+    """Takes any text, and has no description."""
 
     def reset(self, *, seed=None, options=None):
         return "Speak!", {}

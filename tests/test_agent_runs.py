@@ -100,7 +100,7 @@ def test_what_is_asked_for_beside_the_policy_is_answered_and_never_trained(tmp_p
     flags = (
         f"--model {TINY} --engine vllm --endpoint-sampling untrained --num-updates 2 --w-epoch 0"
     )
-    lines = train(run, "wishful", f"{flags} --response-limit 64 --lr 0.0001 --max-episode-steps 20")
+    lines = train(run, "planner", f"{flags} --response-limit 64 --lr 0.0001 --max-episode-steps 20")
     for line in lines:
         assert line["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-6)
         assert line["engine/logp_gap_mean"] < 1e-5

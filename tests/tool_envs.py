@@ -1,4 +1,4 @@
-"""Environments with tools for the tests; an import registers one of them."""
+"""Environments with tools for the tests; importing this module registers `Shop`."""
 
 import random
 import time
@@ -25,7 +25,7 @@ def double(x: int, kind: Literal["plain", "loud"] = "plain") -> str:
 
 
 class Shop(ToolEnv):
-    """A basket that is kept for an episode. Its __init__ does not call ToolEnv's."""
+    """Has a basket for each episode. Its __init__ does not call ToolEnv's."""
 
     system = "You shop."
     max_turns = 6
@@ -124,10 +124,16 @@ class Odd(ToolEnv):
             what: Its name.
         """
         things = {
-            "none": None, "text": 'Ä "quoted"', "list": ["ö", 1, None], "dict": {"ß": True},
-            "array": np.arange(3), "number": np.int64(7), "set": {"b", "a"}, "empty": "",
+            "none": None,
+            "text": 'Ä "quoted"',
+            "list": ["ö", 1, None],
+            "dict": {"ß": True},
+            "array": np.arange(3),
+            "number": np.int64(7),
+            "set": {"b", "a"},
+            "empty": "",
             "keys": {(1, 2): {np.int64(3): [{None: 4}]}},
-        }  # fmt: skip
+        }
         return things[what]
 
     def first(self, things: list[str]) -> str:

@@ -13,7 +13,7 @@ from envs.contract import EnvError, Fault
 from envs.pool.faults import FALSE_STARTS, FIRST_STARTS
 from envs.text_env import Observation, Step
 
-NO_TURN = Fault("the program ended without a turn that is trained: each call asked for no sample")
+NO_TURN = Fault("the program ended without a trained turn: all of its calls were untrained")
 
 
 def with_untrained_calls(args, envs, engine, render, seed: int, evaluation: bool = False):
