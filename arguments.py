@@ -16,6 +16,8 @@ from shutil import which
 from typing import Literal
 
 from common.cli import LOADING, Parser, life_sign
+from common.estimator import has_critic, is_whitened
+from common.execution import FORMS, TIMEOUT, env_workers
 from common.flags import (
     Bound,
     Coefficient,
@@ -38,12 +40,10 @@ from common.flags import (
 from common.plugins import UserError
 from envs import family
 from envs.checks import check_data, check_prompts
-from envs.pool.execution import FORMS, TIMEOUT, env_workers
 from envs.prompts import prompts_of
 from recipes import LORA_LR, NARROW, recipe
 from run.checks import check, check_method, listed, unused
 from run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
-from run.estimator import has_critic, is_whitened
 
 ABOUT = """Train a language model as an agent with PPO, or evaluate one. The defaults shown are
 those of the environment and the model on this command line. They are the paper's; some environments

@@ -124,8 +124,6 @@ EMBEDDED_FAMILIES = {
 # GiGPO's KL penalty is part of the loss.
 NO_CRITIC = {"critic_layers": 0, "w_epoch": 0}
 ESTIMATORS = {
-    "dual-gae": {},
-    "token-gae": {},
     "turn-gae": {"first_token_weight": INF},  # one value a turn
     "rloo": NO_CRITIC | {"kl_coef": 0.03},
     "grpo": NO_CRITIC | {"kl_in": "loss", "kl_coef": 0.04},

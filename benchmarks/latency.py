@@ -23,8 +23,8 @@ from arguments import get_args
 from benchmarks.common import SHAPES, Stopwatch, save_model
 from benchmarks.rollout import Story
 from common.cli import Parser
+from common.execution import execution
 from common.ranks import ALONE
-from envs.pool.execution import execution
 from envs.pool.resilient import ResilientPool, make_envs
 from envs.pool.serial import training_seeds
 from main import collect

@@ -6,10 +6,10 @@ the model or an environment stand where these are made.
 
 from importlib.util import find_spec
 
+from common.estimator import GROUPED
+from common.execution import execution
 from common.flags import spelled
 from common.plugins import UserError
-from envs.pool.execution import execution
-from run.estimator import GROUPED
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory
 ENGINES = ("auto", "vllm", "transformers")

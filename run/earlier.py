@@ -9,8 +9,8 @@ import json
 import os
 from pathlib import Path
 
+from common.estimator import has_critic
 from common.plugins import UserError
-from run.estimator import has_critic
 
 
 def folder(text: str) -> Path:

@@ -14,8 +14,8 @@ import torch
 
 import arguments
 from arguments import get_args, paper
+from common.execution import FORMS, execution
 from common.flags import spelled
-from envs.pool.execution import FORMS, execution
 from recipes import NARROW, TINY, WORKERS
 
 ROOT = Path(__file__).resolve().parents[1]

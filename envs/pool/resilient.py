@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
+from common.execution import execution
 from common.plugins import UserError
 from envs import AGENT
 from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
 from envs.pool.cursor import CHANGED, EpisodeCursor, ResponseText, State
-from envs.pool.execution import execution
 from envs.pool.executors import MUST_RESET, make_executor
 from envs.pool.faults import (
     FALSE_STARTS,

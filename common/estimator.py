@@ -11,9 +11,9 @@ import os
 import sys
 
 from common.plugins import find
-from recipes import ESTIMATORS
 
 GROUPED = ("rloo", "grpo", "gigpo")  # they compare the episodes of a group, and have no critic
+NAMES = dict.fromkeys(("dual-gae", "token-gae", "turn-gae", *GROUPED))  # for an error's choices
 
 
 def has_critic(name: str) -> bool:
@@ -33,4 +33,4 @@ def attribute(name: str, trait: str, default: bool) -> bool:
         return default
     if os.getcwd() not in sys.path:  # modules beside the user
         sys.path.append(os.getcwd())
-    return bool(getattr(find("estimator", name, ESTIMATORS), trait, default))
+    return bool(getattr(find("estimator", name, NAMES), trait, default))
