@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 
 from common.plugins import UserError
 from envs import make_env
+from envs.variants import make_variant
 from reports.dialogue import LoggedEpisode, escape_hidden
 
 MAX_SIDE = 320  # pixels of an image on the page
@@ -53,7 +54,7 @@ def env_of_run(run: Path):
         args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
         options = {name: args[name] for name in ("format_penalty", "max_episode_steps")}
         options["on_invalid"] = args.get("on_invalid", "default")
-        return make_env(args["env_name"], **options, data=args.get("data"))
+        return make_variant(args["env_name"], **options, data=args.get("data"))
     except (OSError, KeyError, json.JSONDecodeError) as error:
         raise UserError(f"{run / 'args.json'} does not name an environment: {error!r}") from error
 

@@ -388,7 +388,7 @@ SURVIVES = [
     ("--n-env 1 --e-len 1 --minibatch 1", "trained model: "),
     ("--token-budget 1", "trained model: "),
     ("--max-episode-steps 1000000000 --memory-length 1000000000", "trained model: "),
-    ("--eval-only --temperature 0 --minibatch 3", "an example of each: "),
+    ("--eval-only --temperature 0 --minibatch 3", "examples: "),
 ]
 
 

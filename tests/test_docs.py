@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envs import ENVS, _load
+from envs import ENVS, load
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -39,7 +39,7 @@ def test_the_page_of_environments_has_all_names():
     endings = re.findall(r"^\| `(-[\w-]+)` \|", page, re.M)
     names |= {f"baba-{goal}{ending}" for goal in goals for ending in ["", *endings]}
     for key, path in ENVS.items():
-        tasks = _load(path).tasks
+        tasks = load(path).tasks
         assert {f"{key}-{task}" for task in tasks} or {key} <= names, key
         if tasks:
             said = {name for name in names if name.startswith(f"{key}-")}
@@ -52,7 +52,7 @@ def test_the_page_of_environments_names_their_limits():
     assert len(rows) == 11
     for name, limit in rows:
         key, _, task = name.partition("-") if name not in ENVS else (name, "", "")
-        environment = _load(ENVS[key])
+        environment = load(ENVS[key])
         made = environment(*[task] * bool(task)) if name != "gsm8k" else environment
         given = getattr(made, "max_turns", None) or made.max_episode_steps
         assert given == int(limit.replace(",", "")), name

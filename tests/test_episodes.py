@@ -358,7 +358,7 @@ def test_a_run_of_whole_episodes_and_its_resume(flags, tmp_path, capsys):
 
 
 def test_a_run_ends_with_its_turns(tmp_path, capsys):
-    run = train(tmp_path / "run", "rloo --num-turns 21 --num-updates 9")
+    run = train(tmp_path / "run", "rloo --num-turns 21 --num-updates 9 --eval-interval 10")
     turns = [record["turns"] for record in lines(run / "metrics.jsonl")]
     assert turns[-1] >= 21 and all(t < 21 for t in turns[:-1])
     assert [record["update"] for record in lines(run / "eval.jsonl")] == [len(turns)]

@@ -15,6 +15,7 @@ from conftest import (
 )  # fmt: skip
 from torch.testing import assert_close
 
+from common.ranks import ALONE
 from ppo.advantages import make_estimator
 from ppo.agent import Agent
 from ppo.model.make import build
@@ -114,6 +115,7 @@ def standing_agent():
     """An agent whose critic is the stub and stays it."""
     return SimpleNamespace(
         actor_critic=Stub(),
+        ranks=ALONE,
         generator=torch.Generator().manual_seed(0),
         shuffled=lambda batch, rows: rows,
         begin_warm_up=lambda lr: None,

@@ -16,7 +16,7 @@ SMALL = """main.py --env-name toy --n-env 2 --e-len 2 --minibatch 4 --num-update
 
 
 def test_a_missing_wandb_is_told_in_one_line(monkeypatch, capsys):
-    monkeypatch.setattr("arguments.find_spec", lambda name: None)
+    monkeypatch.setattr("run.checks.find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         get_args(["--track", "wandb"])
     said = "main.py: error: --track wandb needs the package wandb: pip install wandb\n"

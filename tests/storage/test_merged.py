@@ -77,11 +77,11 @@ def test_every_turn_once_and_its_row_says_what_it_said(seed, budget, data):
     assert sorted(seen) == sorted(rows)
 
 
-@pytest.mark.parametrize(("extends", "merge", "merges"), [
-    (True, "on", True), (True, "auto", True), (True, "off", False), (False, "auto", False),
+@pytest.mark.parametrize(("extends", "rows", "merges"), [
+    (True, "merged", True), (True, "auto", True), (True, "padded", False), (False, "auto", False),
 ])  # fmt: skip
-def test_what_the_flag_says(extends, merge, merges):
-    rollouts = fill_batch(extends=extends, layout=LAYOUTS[merge])
+def test_what_the_flag_says(extends, rows, merges):
+    rollouts = fill_batch(extends=extends, layout=LAYOUTS[rows])
     together = rollouts.layout.together(rollouts.rows)
     assert (len(together) < len(rollouts.rows)) == merges
     assert (share_saved(rollouts.samples, rollouts.layout, [rollouts.rows]) > 0) == merges

@@ -148,7 +148,7 @@ def test_an_episode_without_a_turn_is_a_fault_and_the_next_one_takes_its_place(p
     assert engine.prompts == ["call 0", "call 1", "call 0"]
     assert isinstance(turn, Step) and turn.episode == 1 and not turn.fault
     [fault] = envs.faults
-    assert fault["error"].startswith("the program ended without a turn that is trained")
+    assert fault["error"].startswith("the program ended without a trained turn")
     envs, engine, first = two_episodes(pool, "t", "u")
     with pytest.raises(EnvError, match="ended without a turn that is trained"):
         play(envs, engine, first)  # and no seed is left for another one

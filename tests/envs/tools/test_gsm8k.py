@@ -404,4 +404,4 @@ def test_the_evaluation_counts_calls(model, tmp_path, capsys):
     assert json.loads((run / "zero_shot.json").read_text())["actions"] == pytest.approx(
         {"calc_gsm8k_reward": 4 / 6, "calculate": 2 / 6, "message without a call": 2 / 6}
     )
-    assert "calls of tools, per turn: `calc_gsm8k_reward` 0.667" in capsys.readouterr().out
+    assert "tool calls per turn: `calc_gsm8k_reward` 0.667" in capsys.readouterr().out

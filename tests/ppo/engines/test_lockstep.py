@@ -110,7 +110,7 @@ def test_the_choice_of_an_engine(tokenizer, monkeypatch):
         args = SimpleNamespace(
             engine=name, model="models/tiny", response_limit=7, temperature=0.5, seed=0,
             prompt_limit=64, zero_stage=zero_stage, endpoint_sampling=calls,
-            gpu_memory_utilization=0.3,
+            gpu_memory_utilization=0.3, env_workers="0",
         )  # fmt: skip
         return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
 

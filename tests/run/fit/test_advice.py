@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
 import main
-from fit import main as fit
+from fit.__main__ import main as fit
 from run.fit import advice as dry_run
 from run.fit.estimate import Setting, loading, totals
 from run.fit.shape import Shape
@@ -74,7 +74,7 @@ def test_a_run_that_does_not_fit_is_refused_with_advice(here, capsys, monkeypatc
     assert run("--run-dir r --prompt-limit 64 --response-limit 64") == 2
     out, err = capsys.readouterr()
     assert "total" in out and err.count("\n") == 1
-    assert err.startswith("fit.py: error: the run needs 0.")
+    assert err.startswith("fit: error: the run needs 0.")
     for flag in ("--gradient-checkpointing", "--token-budget 128", "--dtype bfloat16"):
         assert flag in err
     assert "--offload" not in err  # it does not help on a CPU

@@ -1,6 +1,6 @@
 """Estimates whether a run fits into memory: `turnwise fit`, or
 
-python fit.py FLAGS       the flags of main.py
+    python -m fit FLAGS       the flags of main.py
 
 It prints bytes per rank and about how long an update takes. The exit code is 2 if the run does not
 fit.
@@ -12,7 +12,7 @@ from arguments import get_args
 from common.cli import command
 from common.plugins import UserError
 
-PROGRAM = "fit.py"
+PROGRAM = "fit"
 
 
 def main(argv: list[str] | None = None) -> int:
