@@ -150,7 +150,7 @@ def test_an_episode_without_a_turn_is_a_fault_and_the_next_one_takes_its_place(p
     [fault] = envs.faults
     assert fault["error"].startswith("the program ended without a trained turn")
     envs, engine, first = two_episodes(pool, "t", "u")
-    with pytest.raises(EnvError, match="ended without a turn that is trained"):
+    with pytest.raises(EnvError, match="ended without a trained turn"):
         play(envs, engine, first)  # and no seed is left for another one
 
 
