@@ -19,12 +19,12 @@ def make_variant(name: str, prompts: dict | None = None, on_invalid: str = "defa
     table = (prompts or {}).get(key_of(name), {})
     if "system" in table:
         env.system_prompt = partial(filled, table["system"], env)
-    if "instruction" in table:
-        env = OwnInstruction(env, table["instruction"])
     if on_invalid == "end":
-        if not getattr(env.unwrapped, "names_actions", getattr(env, "names_actions", False)):
+        if not getattr(env, "names_actions", False):
             raise UserError(f"--on-invalid end: {name} reads whole messages; leave it out")
         env = EndsWhenInvalid(env)
+    if "instruction" in table:
+        env = OwnInstruction(env, table["instruction"])
     return env
 
 
@@ -62,8 +62,7 @@ class EndsWhenInvalid(Variant):
     def step(self, response: str):
         text, reward, terminated, truncated, info = self.env.step(response)
         if not info["valid"]:  # what the default action did counts for nothing
-            inner = self.env.env if isinstance(self.env, Variant) else self.env
-            reward, terminated = -inner.format_penalty, True
-            metrics = info["metrics"] if "metrics" in info else inner.episode_metrics()
+            reward, terminated = -self.env.format_penalty, True
+            metrics = info["metrics"] if "metrics" in info else self.env.episode_metrics()
             info = {**info, "success": False, "metrics": metrics}
         return text, reward, terminated, truncated, info

@@ -12,7 +12,7 @@ from ppo.optimizer import Stepper
 from ppo.terms import KLInLoss, make_policy_loss, terms_of
 from ppo.warmup import WarmUp, every_fourth
 
-PLACES = {"reward": KLPenalty, "loss": KLInLoss}  # --kl-in
+KL_PENALTIES = {"reward": KLPenalty, "loss": KLInLoss}  # --kl-in
 
 
 def make_agent(args, actor_critic, ranks: Ranks, kl: KLPenalty | None = None) -> Agent:
@@ -33,7 +33,7 @@ def make_agent(args, actor_critic, ranks: Ranks, kl: KLPenalty | None = None) ->
 def make_kl(batch) -> KLPenalty:
     """Make the penalty that the flags of the batch describe."""
     estimator = "k3" if batch.kl_in == "loss" else "k1"
-    return PLACES[batch.kl_in](batch.kl_coef, estimator, batch.kl_target)
+    return KL_PENALTIES[batch.kl_in](batch.kl_coef, estimator, batch.kl_target)
 
 
 def make_warm_up(args) -> WarmUp:

@@ -64,9 +64,8 @@ def args_of(run: Path, initial: bool, engine: str | None) -> Namespace:
     if not (initial or Path(model).is_dir()):
         raise UserError(f"{run} has not saved a model yet; --initial serves its initial model")
     # A saved model has its LoRA adapters merged, and serving needs no critic.
-    policy = dict(model=model, lora_rank=0, critic_layers=0, eval_only=True, zero_stage=0)
-    settings = {**known, **policy, "no_critic": True}  # only the actor answers
-    return Namespace(**settings | ({"engine": engine} if engine else {}))
+    policy = dict(model=model, lora_rank=0, no_critic=True, eval_only=True, zero_stage=0)
+    return Namespace(**known | policy | ({"engine": engine} if engine else {}))
 
 
 def open_endpoint(port: int, session: Session) -> Endpoint:

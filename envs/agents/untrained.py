@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from common.chat import Chat
 from envs.contract import EnvError, Fault
-from envs.pool.faults import FALSE_STARTS, FIRST_STARTS
+from envs.pool.faults import check_false_starts
 from envs.text_env import Observation, Step
 
 NO_TURN = Fault("the program ended without a trained turn: all of its calls were untrained")
@@ -123,8 +123,7 @@ class TurnPool(Wrapper):
         if step.first is None:
             raise EnvError(line)
         self.failures[i], self.lines[i] = self.failures[i] + 1, line
-        if self.failures[i] == (FALSE_STARTS if self.worked else FIRST_STARTS):
-            raise EnvError(f"{self.failures[i]} faults in a row, without a turn among them: {line}")
+        check_false_starts(self.failures[i], self.worked, line)
         return None
 
     def _count_turn(self, i: int) -> None:

@@ -25,6 +25,15 @@ def pause(failures: int) -> float:
     return PAUSE_SECONDS * min(2 ** (failures - 2), MAX_PAUSES) if failures > 1 else 0.0
 
 
+def check_false_starts(failures: int, worked: bool, line: str) -> None:
+    """EnvError: so many faults of an environment in a row, without a turn, end the run.
+
+    worked: whether any environment has completed a turn; line: describes the last fault
+    """
+    if failures == (FALSE_STARTS if worked else FIRST_STARTS):
+        raise EnvError(f"{failures} faults in a row, without a turn among them: {line}")
+
+
 class FaultRate:
     """The share of the last episodes begun that failed. max_faults: the largest share allowed"""
 

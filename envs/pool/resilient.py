@@ -22,14 +22,7 @@ from envs.contract import EnvError, Fault, name_of
 from envs.foreign import tell_time_limit
 from envs.pool.cursor import CHANGED, EpisodeCursor, ResponseText, State
 from envs.pool.executors import MUST_RESET, make_executor
-from envs.pool.faults import (
-    FALSE_STARTS,
-    FIRST_STARTS,
-    MAX_FAULTS,
-    RESET_TRIES,
-    FaultRate,
-    pause,
-)
+from envs.pool.faults import MAX_FAULTS, RESET_TRIES, FaultRate, check_false_starts, pause
 from envs.text_env import Observation, Step
 from envs.variants import make_variant
 
@@ -280,8 +273,7 @@ class ResilientPool:
         if untried:  # nothing has worked yet: probably a user's mistake
             raise EnvError(line)
         cursor.failures, cursor.fault = cursor.failures + 1, line
-        if cursor.failures == (FALSE_STARTS if self.played or self.proven else FIRST_STARTS):
-            raise EnvError(f"{cursor.failures} faults in a row, without a turn among them: {line}")
+        check_false_starts(cursor.failures, self.played or self.proven, line)
         if number == 0 and cursor.next_seed is None and cursor.failures % RESET_TRIES:
             cursor.played = None  # retry: an outage should not cost an evaluation episode
             return self._begin(i)

@@ -1,6 +1,7 @@
 """The choice of an engine: --engine names one, and auto takes the fastest that can run here."""
 
 from common.cli import life_sign
+from common.execution import execution
 from common.plugins import UserError, check_call, find
 from ppo.engines.contract import Engine
 from ppo.engines.measured import MeasuredEngine
@@ -47,7 +48,7 @@ def by_speed(args) -> list[str]:
 
     config, _ = PretrainedConfig.get_config_dict(args.model)
     narrow = (config.get("hidden_size") or NARROW) < NARROW
-    needed = "threads" in str(args.env_workers) or args.endpoint_sampling == "untrained"
+    needed = execution(args.env_workers).threads or args.endpoint_sampling == "untrained"
     vllm_first = needed or not narrow or torch.cuda.is_available()
     return ["vllm", "transformers"] if vllm_first else ["transformers", "vllm"]
 
