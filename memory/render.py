@@ -125,13 +125,25 @@ class Renderer:
 
 def coder(tokenizer) -> tuple[Callable[[str], list[int]], Callable[[Sequence[int]], str]]:
     """Return what makes text into ids, and ids into text, with all special tokens."""
-    # The template writes its own special tokens (also the first), so none are added here.
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is None:
-        encode = lambda text: tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return encode, lambda ids: tokenizer.decode(ids)
-    # The tokenizer's own call spends as much time on its options as this takes for a prompt.
+        return partial(_encode, tokenizer), partial(_decode, tokenizer)
     fast.no_truncation()
     fast.no_padding()
-    encode = lambda text: fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
-    return encode, partial(fast.decode, skip_special_tokens=False)
+    return partial(_encode_fast, fast), partial(fast.decode, skip_special_tokens=False)
+
+
+# The template writes its own special tokens (also the first), so none are added here.
+
+
+def _encode(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def _encode_fast(fast, text: str) -> list[int]:
+    # The tokenizer's own call spends as much time on its options as this takes for a prompt.
+    return fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+
+def _decode(tokenizer, ids: Sequence[int]) -> str:
+    return tokenizer.decode(ids)

@@ -12,7 +12,6 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from common.ranks import ALONE, Ranks
 from ppo.advantages import whiten
 from ppo.kl import k3
 from ppo.losses import first_token_weights, policy_loss, value_loss
@@ -29,17 +28,17 @@ class Agent:
         max_grad_norm, ppo_epoch and minibatch, as the flags of the same names, and whiten: whether
         advantages are whitened
     generator: shuffles the turns, in the same way on all ranks
-    make_stepper: `Stepper`, or a class that shards the optimizer over the ranks
+    make_stepper: `Stepper`, or what `ppo.distributed.make_stepper` returns
     policy_loss: takes the arguments of PPO's and returns what that returns
     terms: of the loss besides PPO's, each (scores, batch, micro_batch) -> its sum over the tokens
     """
 
     def __init__(
-        self, settings, actor_critic, generator: torch.Generator, ranks: Ranks = ALONE,
-        make_stepper: Callable = Stepper, policy_loss: Callable = policy_loss, terms: Sequence = (),
+        self, settings, actor_critic, generator: torch.Generator, make_stepper: Callable = Stepper,
+        policy_loss: Callable = policy_loss, terms: Sequence = (),
     ):  # fmt: skip
         self.settings, self.actor_critic, self.generator = settings, actor_critic, generator
-        self.ranks, self.policy_loss, self.terms = ranks, policy_loss, terms
+        self.policy_loss, self.terms = policy_loss, terms
         groups = self._parameter_groups()
         self.base_lrs = [group["lr"] for group in groups]
         # Weight decay would pull the policy towards 0, not towards the reference. A second beta of
@@ -47,7 +46,8 @@ class Agent:
         self.optimizer = torch.optim.AdamW(
             groups, betas=(0.9, 0.99), weight_decay=0.0, fused=groups[0]["params"][0].is_cuda
         )
-        self.stepper = make_stepper(actor_critic, self.optimizer, settings.max_grad_norm, ranks)
+        self.stepper = make_stepper(actor_critic, self.optimizer, settings.max_grad_norm)
+        self.ranks = self.stepper.ranks
         self.skipped_steps, self.skipped_rows = 0, []  # the count, and the turns of the last one
 
     def _parameter_groups(self) -> list[dict]:

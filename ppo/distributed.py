@@ -111,8 +111,11 @@ def shard(module: torch.nn.Module) -> None:
     deepspeed.initialize(model=module, config=config)
 
 
-def make_stepper(stage: int, offload: bool):
-    return partial(ZeroStepper, stage=stage, offload=offload) if stage else Stepper
+def make_stepper(ranks: Ranks, stage: int, offload: bool):
+    """Return a Stepper of these ranks, still without its model; see `ZeroStepper`."""
+    if not stage:
+        return partial(Stepper, ranks=ranks)
+    return partial(ZeroStepper, ranks=ranks, stage=stage, offload=offload)
 
 
 class ZeroStepper(Stepper):

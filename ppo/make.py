@@ -7,8 +7,8 @@ import torch
 from common.ranks import Ranks
 from ppo.agent import Agent
 from ppo.criticless import CriticlessAgent
+from ppo.distributed import make_stepper
 from ppo.kl import KLPenalty
-from ppo.optimizer import Stepper
 from ppo.terms import KLInLoss, make_policy_loss, terms_of
 from ppo.warmup import WarmUp, every_fourth
 
@@ -17,17 +17,15 @@ KL_PENALTIES = {"reward": KLPenalty, "loss": KLInLoss}  # --kl-in
 
 def make_agent(args, actor_critic, ranks: Ranks, kl: KLPenalty | None = None) -> Agent:
     """kl: what `make_kl` returns; it may be a term of the loss"""
-    generator, stepper = torch.Generator().manual_seed(args.seed), Stepper
-    if args.zero_stage:
-        from ppo.distributed import ZeroStepper
-
-        stepper = partial(ZeroStepper, stage=args.zero_stage, offload=args.offload_optimizer)
     agent = CriticlessAgent if args.no_critic else Agent
     return agent(
-        args, actor_critic, generator, ranks, stepper,
+        args,
+        actor_critic,
+        torch.Generator().manual_seed(args.seed),
+        make_stepper(ranks, args.zero_stage, args.offload_optimizer),
         policy_loss=make_policy_loss(args.tis_cap),
         terms=terms_of(kl),
-    )  # fmt: skip
+    )
 
 
 def make_kl(batch) -> KLPenalty:

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from common.plugins import UserError
-from common.ranks import Ranks
+from common.ranks import ALONE, Ranks
 
 
 class Stepper:
     """Makes the steps of an AdamW, whose groups are the actor and, if there is one, the critic."""
 
-    def __init__(self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks):
+    def __init__(self, actor_critic, optimizer, max_grad_norm: float, ranks: Ranks = ALONE):
         self.actor_critic, self.optimizer = actor_critic, optimizer
         self.model = actor_critic  # what to call where gradients are wanted
         self.max_grad_norm, self.ranks = max_grad_norm, ranks

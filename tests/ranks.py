@@ -41,8 +41,8 @@ def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     settings = make_settings(
         critic_lr=2e-3, value_clip=0.5, entropy_coef=0.01, max_grad_norm=0.5, minibatch=5
     )
-    stepper = make_stepper(int(stage[0]), offload=stage.endswith("+offload"))
-    agent = Agent(settings, actor_critic, torch.Generator().manual_seed(0), ranks, stepper)
+    stepper = make_stepper(ranks, int(stage[0]), offload=stage.endswith("+offload"))
+    agent = Agent(settings, actor_critic, torch.Generator().manual_seed(0), stepper)
     if stage.endswith("+sharded"):
         shard(reference)
     estimator, kl = (
