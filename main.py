@@ -18,7 +18,7 @@ life_sign(LOADING)
 
 from envs.agents.untrained import with_untrained_calls
 from envs.pool.groups import episode_seeds
-from envs.pool.resilient import make_envs
+from envs.pool.make import make_envs
 from envs.pool.serial import evaluation_seeds
 from memory import make_memories
 from memory.checks import make_render

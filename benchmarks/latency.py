@@ -25,7 +25,8 @@ from benchmarks.rollout import Story
 from common.cli import Parser
 from common.execution import execution
 from common.ranks import ALONE
-from envs.pool.resilient import ResilientPool, make_envs
+from envs.pool.make import make_envs
+from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
 from main import collect
 from memory import make_memories

@@ -22,7 +22,7 @@ from benchmarks.common import GB, Stopwatch, medians, proc_bytes, run_python, se
 from common.cli import Parser
 from envs import make_env
 from envs.pool.groups import episode_seeds
-from envs.pool.resilient import make_envs
+from envs.pool.make import make_envs
 from main import collect
 from memory import make_memories
 from memory.render import Renderer

@@ -23,7 +23,7 @@ from transformers import AutoTokenizer
 from arguments import get_args
 from benchmarks.common import Stopwatch, proc_bytes
 from common.ranks import ALONE
-from envs.pool.resilient import make_envs
+from envs.pool.make import make_envs
 from envs.pool.serial import training_seeds
 from main import collect
 from memory import make_memories

@@ -1,78 +1,25 @@
 """Checks what an environment returns, and describes a violation in one line.
 
 A user's environment is wrapped in `Checked`, which checks its return values before gymnasium's
-wrappers unpack them. `envs.pool.host` applies the same checks to every environment, and reports
-each kind of failure to the pool as a `Fault`.
+wrappers unpack them. `envs.pool.host` applies the same checks to every environment.
 """
 
 import functools
 import math
 import reprlib
-import traceback
 from collections.abc import Callable
 
 import gymnasium
 import numpy as np
 
 from common.chat import Sampling, is_message
-from common.plugins import UserError, defined_at, place_of
+from common.plugins import defined_at
 from envs.actions import plain
+from envs.errors import BrokenContract
 from envs.text_env import Observation, Step, TextEnv, observation_of, step_of
 
 RESET = "(observation, info)"
 STEP = "(observation, reward, terminated, truncated, info)"
-
-
-class BrokenContract(UserError):
-    """An environment's code violates the contract. The message says where and how."""
-
-
-class EnvError(UserError):
-    """The run cannot go on: environments fail too often, or cannot be made at all."""
-
-
-class Fault(Exception):
-    """An environment raised an exception, gave a wrong answer, hung, or killed its worker.
-
-    error: one line
-    breaks_contract: whether the environment violated the contract, as it may in every episode
-    not_made: whether it could not be made because of a user's mistake, which the line describes
-    """
-
-    def __init__(self, error: str, traceback: str = "", breaks_contract=False, not_made=False):
-        super().__init__(error, traceback, breaks_contract, not_made)
-        self.error, self.traceback = error, traceback
-        self.breaks_contract, self.not_made = breaks_contract, not_made
-
-
-def fault_of(error: BaseException, making: bool = False) -> Fault:
-    """Return the Fault for an exception, with the user's file and line.
-
-    making: whether the environment was being made; then the message of a ValueError is complete
-    """
-    if isinstance(error, Fault):  # some environments raise Faults, for example `envs.agents.agent`
-        return error
-    breaks_contract = isinstance(error, BrokenContract)
-    not_made = making and isinstance(error, ValueError)
-    message = f"{place_of(error) or _last_line(error)}{error!r}"
-    if breaks_contract or not_made:
-        message = str(error)
-    trace = "".join(traceback.format_exception(error))
-    return Fault(message[:1000], trace, breaks_contract, not_made)
-
-
-def _last_line(error: BaseException) -> str:
-    """Return "file:line: " of the line that raised an error."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{frame.filename}:{frame.lineno}: "
-
-
-def name_of(make: Callable) -> str:
-    """Return the name of an environment for messages. make: usually partial(make_env, name)"""
-    if isinstance(make, functools.partial):
-        named = make.args and isinstance(make.args[0], str)
-        return make.args[0] if named else name_of(make.func)
-    return getattr(make, "__name__", repr(make))
 
 
 class Checked(gymnasium.Wrapper):

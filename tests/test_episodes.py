@@ -23,7 +23,7 @@ from torch.testing import assert_close
 
 import main
 from arguments import get_args
-from envs.contract import Fault
+from envs.errors import Fault
 from envs.pool import faults
 from envs.pool.groups import episode_seeds
 from envs.pool.resilient import ResilientPool

@@ -32,7 +32,7 @@ from envs.agents import threads as agent_threads
 from envs.agents.completions import completion, parse_response
 from envs.agents.endpoint import Call, Session, endpoint
 from envs.agents.requests import Refused
-from envs.contract import BrokenContract, Fault
+from envs.errors import BrokenContract, Fault
 from envs.tools.tool_env import action
 
 ARGUMENTS = ["seed", "base_url", "api_key", "reward"]  # of a program

@@ -15,7 +15,7 @@ import time
 import traceback
 
 from common.plugins import users_line
-from envs.contract import Fault
+from envs.errors import Fault
 
 GRACE_SECONDS = 5.0  # that a program has to end by itself
 MAX_LATE = 16  # programs of a process that have not ended after that

@@ -9,7 +9,7 @@ none, to the first turn of the episode.
 from dataclasses import replace
 
 from common.chat import Chat
-from envs.contract import EnvError, Fault
+from envs.errors import EnvError, Fault
 from envs.pool.faults import check_false_starts
 from envs.text_env import Observation, Step
 

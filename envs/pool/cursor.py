@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from envs.actions import split
-from envs.contract import EnvError
+from envs.errors import EnvError
 from envs.pool.groups import GroupSeeds
 from envs.pool.serial import digest, numbered
 from envs.text_env import Observation, Step

@@ -8,7 +8,7 @@ between them, and much sooner if no turn has worked yet.
 
 from collections import deque
 
-from envs.contract import EnvError
+from envs.errors import EnvError
 
 MAX_FAULTS = 0.1  # share of the episodes begun that may fail
 WINDOW = 200  # the share is taken over this many of the last episodes begun,

@@ -6,7 +6,8 @@
 import contextlib
 from collections.abc import Callable
 
-from envs.contract import checked_act, checked_begin, fault_of, guarded
+from envs.contract import checked_act, checked_begin, guarded
+from envs.errors import fault_of
 from envs.text_env import Observation, Step
 
 

@@ -23,7 +23,7 @@ from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
-from envs.contract import Fault
+from envs.errors import Fault
 from envs.pool.host import EnvHost
 
 START_SECONDS = 300  # minimum time for an environment's first answer, because imports may be slow

@@ -12,8 +12,9 @@ from textwrap import shorten
 import gymnasium
 
 from common.plugins import UserError, defined_at, find_module, place_of
-from envs.contract import BrokenContract, check_reward
+from envs.contract import check_reward
 from envs.dialogue.dialogue_env import Dialogue
+from envs.errors import BrokenContract
 from envs.tools.schemas import VARIADIC
 from envs.tools.thread import run_to_end
 from envs.tools.tool_env import ToolEnv

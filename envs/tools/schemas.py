@@ -13,7 +13,7 @@ from contextlib import suppress
 from textwrap import shorten
 
 from common.plugins import UserError, defined_at
-from envs.contract import BrokenContract
+from envs.errors import BrokenContract
 
 PATCH_LOCK = threading.Lock()
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

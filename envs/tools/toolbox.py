@@ -14,7 +14,8 @@ from collections.abc import Callable
 import gymnasium
 
 from common.shorten import shortened
-from envs.contract import BrokenContract, breach
+from envs.contract import breach
+from envs.errors import BrokenContract
 from envs.tools.schemas import BadArgument, arguments_of, describe
 from envs.tools.thread import ToolThread, ToolTimeout, run_to_end
 

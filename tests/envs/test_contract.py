@@ -7,7 +7,7 @@ from own_files import RESET, attribute, marked, method, place, reset, step, work
 from small_envs import Dice
 
 from envs import make_env
-from envs.contract import EnvError
+from envs.errors import EnvError
 from envs.games.toy import Toy
 from envs.pool.serial import training_seeds
 

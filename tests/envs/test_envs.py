@@ -13,7 +13,7 @@ from gymnasium.spaces import Text
 
 import envs
 from envs.foreign import choose, tell_time_limit
-from envs.pool.resilient import make_envs
+from envs.pool.make import make_envs
 from envs.pool.serial import training_seeds
 from envs.variants import make_variant
 

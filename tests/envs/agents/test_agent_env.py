@@ -18,7 +18,7 @@ from common.chat import Sampling
 from envs import make_env
 from envs.agents import endpoint
 from envs.agents import threads as agent_threads
-from envs.contract import BrokenContract, EnvError, Fault
+from envs.errors import BrokenContract, EnvError, Fault
 from envs.pool.cursor import ResponseText
 from envs.pool.serial import training_seeds
 from envs.text_env import act, begin
@@ -209,7 +209,7 @@ def test_a_tool_that_hangs_in_a_pool_is_a_fault_and_the_process_ends(mine):
     program = """
 from common.chat import Sampling
 from envs import make_env
-from envs.contract import Fault
+from envs.errors import Fault
 from envs.text_env import begin
 from run import process
 

@@ -11,7 +11,7 @@ from gymnasium.spaces import Text
 
 from common.chat import Chat, Sampling
 from envs.agents.untrained import with_untrained_calls
-from envs.contract import EnvError
+from envs.errors import EnvError
 from envs.pool import faults
 from envs.pool.serial import training_seeds
 from envs.text_env import Step

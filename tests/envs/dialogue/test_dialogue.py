@@ -11,9 +11,9 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from envs.contract import BrokenContract
 from envs.dialogue.chat_user import GREETING, RULES, ChatUser
 from envs.dialogue.dialogue_env import Dialogue, without_thought
+from envs.errors import BrokenContract
 from envs.text_env import act, begin
 from memory.window import WindowMemory
 

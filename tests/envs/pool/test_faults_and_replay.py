@@ -14,7 +14,7 @@ import small_envs
 from small_envs import Dice, Moody, Picky
 
 from envs import family_class, make_env
-from envs.contract import EnvError
+from envs.errors import EnvError
 from envs.pool import faults
 from envs.pool import resilient as pool_module
 from envs.pool.cursor import digest
@@ -401,7 +401,6 @@ def test_an_outage_ends_no_run(pool, options, service, monkeypatch):
 @PLACES
 def test_an_environment_that_rests_delays_no_other(pool, options, monkeypatch):
     monkeypatch.setattr(faults, "PAUSE_SECONDS", 1000.0)
-    monkeypatch.setattr(pool_module, "POLL_SECONDS", 0.01)
     vec_env = pool(Dice, seeds(2), **options)
     vec_env.reset()
     turn(vec_env, {0: "raise"})
@@ -410,6 +409,7 @@ def test_an_environment_that_rests_delays_no_other(pool, options, monkeypatch):
         assert vec_env.poll(wait=False) == []
     for _ in range(3):
         assert turn_of(vec_env, 1).number
+    monkeypatch.setattr(pool_module, "POLL_SECONDS", 0.01)  # not before: a turn may take longer
     assert vec_env.poll() == []  # it looks up, so that a signal is not obeyed 1000 s too late
     with pytest.raises(AssertionError, match="environment 0 is still busy"):
         vec_env.send(0, "x")

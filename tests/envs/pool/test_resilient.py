@@ -18,7 +18,7 @@ from envs import make_env
 from envs.pool import resilient as pool_module
 from envs.pool.faults import MAX_FAULTS
 from envs.pool.host import EnvHost
-from envs.pool.resilient import make_envs
+from envs.pool.make import make_envs
 from envs.pool.serial import EpisodeSeeds, evaluation_seeds, training_seeds
 from envs.pool.worker import _next
 

@@ -14,7 +14,7 @@ from tool_envs import Odd, Shop, double
 from transformers.utils import get_json_schema
 
 from envs import make_env
-from envs.contract import BrokenContract, EnvError
+from envs.errors import BrokenContract, EnvError
 from envs.pool.serial import training_seeds
 from envs.text_env import act, begin
 from envs.tools.schemas import BadArgument, arguments_of, describe, fits
