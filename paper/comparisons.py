@@ -88,6 +88,7 @@ TASK_MODELS = {
 # A single group per update, because its episodes are long
 ONE_GROUP = GROUP_FLAGS | {"n_env": 8, "e_len": BATCH_TURNS // 8}
 DUAL = Method("dual-gae", "dual-discount GAE (ours)")
+TOKEN_GAE = Method("token-gae", "GAE over tokens", {"advantages": "token-gae"})
 COMPARISONS = {
     "estimators": Comparison(
         "What the critic is worth: estimators on the same turns",
@@ -99,7 +100,7 @@ COMPARISONS = {
         ],
         [
             DUAL,
-            Method("token-gae", "GAE over tokens", {"advantages": "token-gae"}),
+            TOKEN_GAE,
             Method("turn-gae", "GAE over turns", {"advantages": "turn-gae"}),
             Method("rloo", "RLOO", {"advantages": "rloo"} | GROUP_FLAGS, critic=False, groups=True),
             Method("grpo", "GRPO", {"advantages": "grpo"} | GROUP_FLAGS, critic=False, groups=True),
@@ -166,7 +167,7 @@ COMPARISONS = {
         [Task("crafter", 3, 10, 50, batch=512, episodes=UNTRAINED_EPISODES)],
         [
             DUAL,
-            Method("token-gae", "GAE over tokens", {"advantages": "token-gae"}),
+            TOKEN_GAE,
             Method("grpo", "GRPO", {"advantages": "grpo"} | ONE_GROUP, critic=False, groups=True),
             Method("gigpo", "GiGPO", {"advantages": "gigpo"} | ONE_GROUP, critic=False,
                    groups=True),

@@ -1,6 +1,9 @@
-"""Writes run directories without a run."""
+"""Writes run directories without a run, and reads the commands of runs that nobody starts."""
 
 import json
+import shlex
+
+from paper import reproduce
 
 EVALUATION = {
     "update": 0,
@@ -20,3 +23,12 @@ def write_run(path, metrics=(), evals=(EVALUATION,), **settings):
     for name, rows in (("metrics", metrics), ("eval", evals)):
         (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def dry_run(capsys, *words: str) -> list[list[str]]:
+    """The arguments of main.py in the commands that `paper.reproduce --dry-run` prints."""
+    assert reproduce.main(["--dry-run", *words]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    commands = [shlex.split(line) for line in lines]
+    assert all(command[:2] == ["python", "main.py"] for command in commands)
+    return [command[2:] for command in commands]

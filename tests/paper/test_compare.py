@@ -1,11 +1,10 @@
 """Comparisons: every command is one of main's, the search decides, pages tell how far they are."""
 
 import json
-import shlex
 from pathlib import Path
 
 import pytest
-from made_runs import EVALUATION, write_run
+from made_runs import EVALUATION, dry_run, write_run
 
 import arguments
 from paper import reproduce
@@ -17,14 +16,6 @@ from paper.quantities import final_evaluation
 from reports.run_files import read_runs
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def dry_run(capsys, *words: str) -> list[list[str]]:
-    assert reproduce.main(["--dry-run", *words]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
-    commands = [shlex.split(line) for line in lines]
-    assert all(command[:2] == ["python", "main.py"] for command in commands)
-    return [command[2:] for command in commands]
 
 
 def made(run, success: float, evals=None, **settings) -> None:

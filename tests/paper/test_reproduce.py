@@ -1,12 +1,11 @@
 """Reproduction: its commands are main.py's, its numbers by hand, an interrupted table goes on."""
 
-import shlex
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from made_runs import EVALUATION, write_run
+from made_runs import EVALUATION, dry_run, write_run
 from real_runs import Forked
 
 import arguments
@@ -22,15 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 # an episode has 4 turns, an update 2 x 2 of them
 SMALL = """--n-env 2 --e-len 2 --minibatch 4 --num-updates 6 --eval-interval 6 --w-epoch 1
 --w-iter 1 --eval-episodes 2 --max-episode-steps 4 --response-limit 2 --save-interval 2"""
-
-
-def dry_run(capsys, *words: str) -> list[list[str]]:
-    """The arguments of main.py in the commands that are printed."""
-    assert reproduce.main(["--dry-run", *words]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
-    commands = [shlex.split(line) for line in lines]
-    assert all(command[:2] == ["python", "main.py"] for command in commands)
-    return [command[2:] for command in commands]
 
 
 # ---- commands -----------------------------------------------------------------------------------
