@@ -43,7 +43,7 @@ def collect(envs, memories, engine, render, rollouts, seed: int):
         """Let the engine answer the next prompt of environment i, unless its turns are complete."""
         prompt = render(memories[i].messages(), rollouts.previous_ids(i))
         if rollouts.wants(i):  # equal seeds, episodes and turns get equal sampling noise
-            engine.submit(i, prompt, seed=(seed, *envs.place(i), rollouts.group_member(i)))
+            engine.submit(i, prompt, seed=(seed, *envs.position(i), rollouts.group_member(i)))
         else:
             rollouts.finish(i, prompt)  # nothing is sampled for it: its value is the bootstrap
 

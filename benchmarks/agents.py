@@ -34,7 +34,7 @@ class Plain(gymnasium.Env):
 
     def step(self, response):
         self.turn += 1
-        facts = dict(said=response, action=response, action_at=0, valid=True, success=True)
+        facts = dict(kept_response=response, action=response, action_at=0, valid=True, success=True)
         return f"turn {self.turn}", 0.0, self.turn == TURNS, False, self._info() | facts
 
     def _info(self):

@@ -109,9 +109,13 @@ def measure(args, batches: int, plain: bool) -> None:
     fast = play(
         args, engine, tokenizer, ResilientPool(partial(Waiting, False), seeds_of(args)), batches
     )
-    told = lambda batches: [sample[:2] for batch in batches for sample in batch.samples]
-    same = [a == b for a, b in zip(told(slow), told(fast), strict=True)]
+    same = [a == b for a, b in zip(turns_of(slow), turns_of(fast), strict=True)]
     print(f"{sum(same)} of {len(same)} turns are the same without waiting")
+
+
+def turns_of(batches) -> list:
+    """Return the ids of the prompt and of the response of each turn."""
+    return [sample[:2] for batch in batches for sample in batch.samples]
 
 
 def seeds_of(args) -> list:

@@ -114,8 +114,8 @@ def fill(setting: Setting, vocab: int) -> Batch:
         prompt = Prompt(torch.randint(vocab, (PROMPT,)).tolist())
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
         ended = dict(done=True, terminated=True, truncated=False, fault="")
-        told = dict(number=1, seed=n, episode=0, saw="", success=False, metrics={})
-        step = SimpleNamespace(reward=float(n % 2), **told, **ended)
+        turn = dict(number=1, seed=n, episode=0, previous_digest="", success=False, metrics={})
+        step = SimpleNamespace(reward=float(n % 2), **turn, **ended)
         logps = [-1.0] * RESPONSE
         rollouts.keep_response(n, Response(prompt, ids, logps, text="", pieces=[], truncated=False))
         rollouts.insert(n, step)

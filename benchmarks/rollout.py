@@ -223,7 +223,7 @@ class Story(gymnasium.Env):
         return self._text(), self._info()
 
     def step(self, response):
-        facts = dict(said=self._text(), action="", valid=True, action_at=0, success=False)
+        facts = dict(kept_response=self._text(), action="", valid=True, action_at=0, success=False)
         return self._text(), 0.0, False, False, self._info() | facts
 
     def _text(self) -> str:

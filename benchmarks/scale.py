@@ -41,25 +41,25 @@ from run.process import GC_THRESHOLDS
 from run.turns import write_turns
 from storage.make import make_storage
 
-SAID = "THINK: I go right.\nACTION: right"
+RESPONSE = "THINK: I go right.\nACTION: right"
 SIZES = ((32, 8), (256, 8), (1024, 8), (32, 256), (256, 256))
 AGES = 400  # updates of the run whose first and last ones are compared
 
 
 class Ready(Engine):
-    """An engine that says SAID at once."""
+    """An engine that answers RESPONSE at once."""
 
     def __init__(self, tokenizer, ends: set[int]):
         super().__init__(tokenizer, ends, response_limit=64, temperature=1.0)
-        self.said = [*tokenizer(SAID, add_special_tokens=False)["input_ids"], min(ends)]
+        self.ids = [*tokenizer(RESPONSE, add_special_tokens=False)["input_ids"], min(ends)]
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
         self.queue[slot] = prompt
 
     def step(self) -> list[tuple[int, object]]:
         asked, self.queue = self.queue, {}
-        logps = [0.0] * len(self.said)
-        return [(slot, self.response(prompt, self.said, logps)) for slot, prompt in asked.items()]
+        logps = [0.0] * len(self.ids)
+        return [(slot, self.response(prompt, self.ids, logps)) for slot, prompt in asked.items()]
 
 
 class Nothing:

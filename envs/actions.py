@@ -31,7 +31,7 @@ def parse(family: str, text: str) -> tuple[str, bool]:
 def find_action(text: str, phrases: dict[str, str], objects: re.Pattern | None) -> str | None:
     """Return the action that `text` names, or None. The time is linear in the text's length.
 
-    phrases: what may be said -> action, as `all_phrases` makes it
+    phrases: what may stand for an action -> action, as `all_phrases` makes it
     objects: matches the objects that may follow a verb without changing its meaning
     """
     return phrases.get(_phrase(text[_marker(text, after_thought(text))[1] :], objects))
@@ -91,13 +91,13 @@ NUMBER = r"(?:\d+|one|two|three)"
 COUNT = re.compile(rf" (?:once|(?:{NUMBER} )?(?:steps?|times?|cells?))$")
 
 
-def _phrase(said: str, objects: re.Pattern | None) -> str:
+def _phrase(text: str, objects: re.Pattern | None) -> str:
     """Return the first line that has a word, in lower case and reduced to the words that matter."""
-    first = WORD.search(said)
+    first = WORD.search(text)
     if first is None:
         return ""
-    start = max(said.rfind(end, 0, first.start()) for end in "\n\r") + 1
-    line = re.split("[\n\r]", said[start:], maxsplit=1)[0].lower()
+    start = max(text.rfind(end, 0, first.start()) for end in "\n\r") + 1
+    line = re.split("[\n\r]", text[start:], maxsplit=1)[0].lower()
     # Remarks in parentheses go, closed or not. If nothing else is left, they were the answer.
     outside = GROUP.sub(" ", line).partition("(")[0]
     words = WORD.findall(outside) or WORD.findall(line)

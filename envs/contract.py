@@ -109,7 +109,7 @@ def checked_act(env: gymnasium.Env, response: str) -> Step:
     answer = env.step(response)
     check_step(env, answer)
     info = answer[-1]
-    check_texts(env, "step", info, ("said", "action"))
+    check_texts(env, "step", info, ("kept_response", "action"))
     check_keys(env, "step", info, ("valid", "action_at", "success"))
     check_info(env, "step", info)
     return step_of(response, *answer)

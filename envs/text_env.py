@@ -44,7 +44,7 @@ class Step:
     """What one turn did. `terminated` and `truncated` are never merged."""
 
     response: str  # the model's text
-    said: str  # the response with the executed action in place of an invalid one
+    kept_response: str  # what memory shows of it: the executed action replaces an invalid one
     action: str  # the action that was executed
     valid: bool  # whether the response named it
     action_at: int  # where the response's ACTION marker begins; its length if there is none
@@ -59,9 +59,9 @@ class Step:
     episode: int = 0  # index of the episode among this environment's, from 0
     seed: int = 0  # seed with which the episode began
     number: int = 0  # number of this turn in the episode, from 1
-    seen: str = ""  # text of the observation that the turn answered
-    saw: str = ""  # digest of this text and of its messages
-    reply: dict | None = None  # the response as a chat message; None: `said` is its content
+    previous_text: str = ""  # of the observation that the response answers
+    previous_digest: str = ""  # hash of this text and of its messages
+    reply: dict | None = None  # `kept_response` as a chat message, if it has more than a content
 
     @property
     def done(self) -> bool:
@@ -158,8 +158,8 @@ class TextEnv(gymnasium.Env):
 
 def executed(response: str, action: str, valid: bool) -> dict:
     """Return the part of a step's info that says what became of the response; see `Step`."""
-    said = response if valid else with_action(response, action)
-    return dict(action=action, valid=valid, action_at=split(response), said=said)
+    kept = response if valid else with_action(response, action)
+    return dict(action=action, valid=valid, action_at=split(response), kept_response=kept)
 
 
 def begin(env: gymnasium.Env, seed: int) -> Observation:
@@ -176,7 +176,7 @@ def step_of(response: str, text: str, reward, terminated, truncated, info: dict)
     """Make a Step of a response and of what `env.step` returned for it."""
     return Step(
         response=response,
-        said=info["said"],
+        kept_response=info["kept_response"],
         action=info["action"],
         valid=bool(info["valid"]),
         action_at=int(info["action_at"]),

@@ -82,7 +82,7 @@ def collect(pool, memories, engine, render, collection, seed: int):
         """Submit the next prompt of environment i, or keep it if its turns are complete."""
         prompt = render(memories[i].messages())
         if collection.wants(i):
-            engine.submit(i, prompt, seed=(seed, *pool.place(i), 0))
+            engine.submit(i, prompt, seed=(seed, *pool.position(i), 0))
         else:
             collection.finish(i, prompt)  # s_{E+1}: V of it bootstraps the cut
 

@@ -21,7 +21,8 @@ class ThoughtMemory:
     def update(self, step) -> None:
         """Remember a turn."""
         reply = step.reply and step.reply | {"content": tidy(step.reply["content"], self.keep)}
-        self.memory.update(replace(step, said=tidy(step.said, self.keep), reply=reply))
+        response = tidy(step.kept_response, self.keep)
+        self.memory.update(replace(step, kept_response=response, reply=reply))
 
     def messages(self) -> Chat:
         """Return the prompt of the next turn as chat messages."""

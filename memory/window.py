@@ -45,7 +45,7 @@ class WindowMemory:
 
     def remembered(self, step) -> dict:
         """Return the agent's own message as later prompts show it."""
-        return step.reply or {"role": "assistant", "content": step.said}
+        return step.reply or {"role": "assistant", "content": step.kept_response}
 
     def messages(self) -> Chat:
         """Return the prompt of the next turn as chat messages."""

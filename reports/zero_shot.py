@@ -110,7 +110,7 @@ def check_examples(figures: dict) -> str:
     for kind, row in figures["failures"].items():
         if example := row["example"]:
             parts.append(f"\n## {kind}\n\nseed {example['seed']}, turn {example['turn']}\n")
-            for name in ("saw", "response", "executed", "fault"):
+            for name in ("observation", "response", "executed", "fault"):
                 if example[name]:
                     lines = escape_hidden(example[name]).splitlines()
                     parts.append("\n".join([f"{name}:\n", *(f"    {line}" for line in lines), ""]))

@@ -58,11 +58,11 @@ class Transcript:
         self.messages += step.reply is not None or bool(step.fault)  # a fault has no reply
         for kind in failures_of(response, step, streak):
             self.failures[kind] += 1
-            if not self.examples.get(kind, {}).get("saw"):  # replace an example without observation
+            if not self.examples.get(kind, {}).get("observation"):  # replace one without it
                 self.examples[kind] = {
                     "seed": step.seed,
                     "turn": step.number,
-                    "saw": observation[:MAX_EXAMPLE],
+                    "observation": observation[:MAX_EXAMPLE],
                     "response": response.text[:MAX_EXAMPLE],
                     "executed": executed_text(step)[:MAX_EXAMPLE],
                     "fault": step.fault,

@@ -61,7 +61,7 @@ def _critic_figures(batch) -> dict[str, float | None]:
 
 
 def _is_cut(response) -> bool:
-    """Whether the response limit ended the reasoning, so that nothing was said or done."""
+    """Whether the response limit ended the reasoning, so that it has no answer and no action."""
     return "<think>" in response.text and "</think>" not in response.text
 
 

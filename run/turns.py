@@ -91,7 +91,7 @@ def _turn(response, step, tokenizer) -> dict:
         "episode": step.episode,
         "seed": step.seed,
         "step": step.number,
-        "observation": step.seen,
+        "observation": step.previous_text,
         "prompt": tokenizer.decode(response.prompt.ids),
         "response": response.text,
         "action_at": step.action_at,

@@ -73,7 +73,7 @@ def make_step(**fields) -> Step:
     """A turn of an episode that goes on, unless the fields say otherwise."""
     nothing = Observation("", "", "", "")
     defaults = dict(
-        response="go", said="go", action="go", valid=True, action_at=0, reward=0.0,
+        response="go", kept_response="go", action="go", valid=True, action_at=0, reward=0.0,
         terminated=False, truncated=False, success=False, observation=nothing, first=nothing,
     )  # fmt: skip
     return Step(**(defaults | fields))

@@ -50,7 +50,7 @@ class Dice(gymnasium.Env):
         terminated, truncated = "end" in response, self.steps == 3
         info = self._info()
         info.update(
-            said=f"said {response}",
+            kept_response=f"said {response}",
             action="roll",
             valid=True,
             action_at=0,

@@ -118,7 +118,7 @@ def test_a_batch_is_whole_episodes_in_groups(order):
 
 def test_a_batch_does_not_depend_on_who_answers_first():
     turns = lambda rollouts: [
-        [(s.seed, s.number, s.response, s.saw) if s else None for s in turn]
+        [(s.seed, s.number, s.response, s.previous_digest) if s else None for s in turn]
         for turn in rollouts.steps
     ]
     one, other = ([turns(rollouts) for rollouts in collected(order)] for order in (0, 1))

@@ -304,7 +304,7 @@ def test_a_report_of_what_the_model_says(model_dir, tmp_path, capsys):
     assert check["failures"]["terminated without success"]["count"] == 6
     assert 0 < check["thought_tokens_mean"] <= check["thought_tokens_p95"] <= 8
     example = check["failures"]["invalid action"]["example"]
-    assert "The colour is" in example["saw"] and example["executed"] == "pass"
+    assert "The colour is" in example["observation"] and example["executed"] == "pass"
     said = capsys.readouterr().out
     assert "- invalid action: 24 of 24 turns (1.000)" in said and "## " not in said
     assert "## invalid action" in (run / "zero_shot.md").read_text()

@@ -118,7 +118,7 @@ class AgentEnv(gymnasium.Env):
         self.untrained_calls += not trained
         terminated, truncated = end is not None, end is None and self.turns >= self.max_turns
         info.update(
-            said=response,
+            kept_response=response,
             action=action(message),
             action_at=message.at,
             valid=not message.error,

@@ -134,7 +134,7 @@ class TurnPool(Wrapper):
     def _submit(self, i: int, request: Observation) -> None:
         """Let the engine answer a request that comes before the next turn is complete."""
         chat = Chat([], [], list(request.messages), request.template, request.sampling)
-        self.engine.submit(i, self.render(chat), seed=(self.seed, *self.place(i), 0))
+        self.engine.submit(i, self.render(chat), seed=(self.seed, *self.position(i), 0))
 
 
 def _merged(turn: Step, call: Step) -> Step:

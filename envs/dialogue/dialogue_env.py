@@ -79,7 +79,7 @@ class Dialogue(gymnasium.Env):
         truncated = self.turns >= self.max_turns and not over
         info = self._info(text) | {
             "reply": {"role": "assistant", "content": response},
-            "said": response,
+            "kept_response": response,
             "action": message,
             "action_at": begin,
             "valid": bool(message),

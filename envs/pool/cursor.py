@@ -114,7 +114,7 @@ class EpisodeCursor:
             self.played, self.first, self.steps, self.shown = 0, answer, [], answer
         else:
             self.played += 1
-            self.steps.append(self.numbered(answer, self.played, asked=self.shown))
+            self.steps.append(self.numbered(answer, self.played, previous=self.shown))
             self.shown = answer.observation
         if self.played > self.taken:  # a new turn
             self.taken, self.steps, self.observation = self.played, self.steps[-1:], self.shown
@@ -131,7 +131,7 @@ class EpisodeCursor:
         response = self.responses[-1]
         step = Step(
             response=response,
-            said=response,
+            kept_response=response,
             action="",
             valid=True,
             action_at=split(response),
@@ -144,5 +144,5 @@ class EpisodeCursor:
         )
         return self.numbered(step, len(self.responses), self.observation)
 
-    def numbered(self, step: Step, number: int, asked: Observation) -> Step:
-        return numbered(step, self.episode, self.seed, number, asked)
+    def numbered(self, step: Step, number: int, previous: Observation) -> Step:
+        return numbered(step, self.episode, self.seed, number, previous)

@@ -128,7 +128,7 @@ class ResilientPool:
             self._receive(left)
         return [(i, self.results.pop(i)) for i in sorted(self.results)]
 
-    def place(self, i: int) -> tuple[int | None, int]:
+    def position(self, i: int) -> tuple[int | None, int]:
         """Return the seed of environment i's episode and the number of turns taken in it."""
         return self.cursors[i].seed, self.cursors[i].taken
 

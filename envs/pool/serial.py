@@ -86,7 +86,7 @@ class SerialPool:
         steps, self.steps = self.steps, {}
         return sorted(steps.items())
 
-    def place(self, i: int) -> tuple[int | None, int]:
+    def position(self, i: int) -> tuple[int | None, int]:
         """Return the seed of the episode of environment i and the number of turns taken in it."""
         return self.seed[i], self.turns[i]
 
@@ -102,12 +102,14 @@ class SerialPool:
         return self.observations[i]
 
 
-def numbered(step: Step, episode: int, seed: int, number: int, asked: Observation) -> Step:
-    """Add to a Step which turn it is, and the observation `asked` that its response answers."""
-    saw = digest(repr((asked.text, asked.messages)))
-    return replace(step, episode=episode, seed=seed, number=number, seen=asked.text, saw=saw)
+def numbered(step: Step, episode: int, seed: int, number: int, previous: Observation) -> Step:
+    """Add to a Step which turn it is, and which observation its response answers."""
+    return replace(
+        step, episode=episode, seed=seed, number=number, previous_text=previous.text,
+        previous_digest=digest(repr((previous.text, previous.messages))),
+    )  # fmt: skip
 
 
 def digest(text: str) -> str:
-    """Return a short hash, which tells observations apart."""
+    """Return a short hash, by which observations are compared."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -130,7 +130,7 @@ class ToolEnv(gymnasium.Env):
         text = "\n".join(answer["content"] for answer in answers)
         info = self._info(text, answers) | {
             "reply": reply,
-            "said": response,
+            "kept_response": response,
             "action": action(message),
             "action_at": message.at,
             "valid": not message.error,

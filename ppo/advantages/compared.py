@@ -30,5 +30,6 @@ def anchors_of(steps: list[list]) -> Tensor:
     steps: as above
     """
     known: dict[str, int] = {"": 0}
-    numbers = [[known.setdefault(s.saw, len(known)) if s else 0 for s in row] for row in steps]
+    digests = [[step.previous_digest if step else "" for step in row] for row in steps]
+    numbers = [[known.setdefault(digest, len(known)) for digest in row] for row in digests]
     return torch.tensor(numbers)

@@ -47,7 +47,7 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
         reason = shorten(str(error) or repr(error), 300)
         raise UserError(f"{model}: cannot load it{where}: {reason}") from error
     preset(tokenizer, template or {})
-    problem = _misfit(lm, tokenizer, report, tokens) or _speechless(tokenizer)
+    problem = _misfit(lm, tokenizer, report, tokens) or _template_problem(tokenizer)
     if problem:
         raise UserError(f"{model}: {problem}")
     ends = lm.generation_config.eos_token_id
@@ -97,19 +97,19 @@ def _misfit(lm, tokenizer, report: dict, tokens: int) -> str | None:
     return None
 
 
-def _speechless(tokenizer) -> str | None:
+def _template_problem(tokenizer) -> str | None:
     """Return why the chat template and the tokenizer do not render a conversation, if so."""
     if tokenizer.chat_template is None:
         return "its tokenizer has no chat template; use an instruct model"
-    said = dict(system="rules", user="question", assistant="answer")
-    messages = [{"role": role, "content": said[role]} for role in (*said, "user")]
+    words = dict(system="rules", user="question", assistant="answer")
+    messages = [{"role": role, "content": words[role]} for role in (*words, "user")]
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        heard = tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
+        shown = tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
     except Exception as error:  # templates refuse with errors of many types
         reason = shorten(str(error) or repr(error), 300)
         return f"its chat template fails on system, user and assistant messages: {reason}"
-    lost = [role for role, word in said.items() if word not in heard]
+    lost = [role for role, word in words.items() if word not in shown]
     return f"its tokenizer or chat template drops {', '.join(lost)} messages" if lost else None
 
 

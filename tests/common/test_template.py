@@ -64,7 +64,7 @@ def called(words: list[str], thought: str = THOUGHT) -> Step:
     results = tuple({"role": "tool", "content": f"{word} is a word"} for word in words)
     seen = Observation("results", "results", "Be brief.", "", results, TOOLS)
     ends = dict(reward=0.0, terminated=False, truncated=False, success=False)
-    text = dict(response="...", said="...", action="look", valid=True, action_at=0)
+    text = dict(response="...", kept_response="...", action="look", valid=True, action_at=0)
     return Step(**text, **ends, observation=seen, reply=reply)
 
 
@@ -237,6 +237,6 @@ def test_thoughts_in_the_history(text, kept, stripped):
         observation = Observation("now", "was", "rules", "Answer!")
         remembered.reset(observation)
         ends = dict(reward=0.0, terminated=False, truncated=False, success=False)
-        said = dict(response=text, said=text, action="go", valid=True, action_at=0)
+        said = dict(response=text, kept_response=text, action="go", valid=True, action_at=0)
         remembered.update(Step(**said, **ends, observation=observation))
         assert remembered.messages()[2] == {"role": "assistant", "content": shown}

@@ -93,13 +93,13 @@ def test_foreign_with_actions():
     text, reward, terminated, truncated, info = env.step(response)
     assert (text, reward, terminated, truncated) == ("You did: wait", -0.25, False, False)
     assert (info["action"], info["valid"], info["success"]) == ("wait", False, False)
-    assert info["said"] == "THINK: hm\nACTION: wait"
+    assert info["kept_response"] == "THINK: hm\nACTION: wait"
     assert info["action_at"] == response.index("ACTION:")
 
     text, reward, terminated, truncated, info = env.step("ACTION: Light lamp.\nThen rest.")
     assert (text, reward, terminated, truncated) == ("You did: light lamp", 2.0, True, False)
     assert (info["action"], info["valid"], info["success"]) == ("light lamp", True, True)
-    assert info["said"] == "ACTION: Light lamp.\nThen rest."
+    assert info["kept_response"] == "ACTION: Light lamp.\nThen rest."
     assert info["metrics"] == {"lit": 1.0}
 
 

@@ -38,7 +38,7 @@ def step(t: int) -> Step:
     """Turn t: the agent sees observation t and acts, and observation t + 1 follows."""
     return Step(
         response=f"raw {t}",
-        said=f"THINK: {t}\nACTION: go",
+        kept_response=f"THINK: {t}\nACTION: go",
         action="go",
         valid=True,
         action_at=9,

@@ -25,7 +25,7 @@ def play(episodes, **given):
         while not done:
             responses.append(player.respond(text))
             text, reward, terminated, truncated, info = player.env.step(responses[-1][1])
-            assert info["said"] == responses[-1][1] and info["valid"]
+            assert info["kept_response"] == responses[-1][1] and info["valid"]
             done = terminated or truncated
         played.append((responses, reward, info))
     return played

@@ -26,12 +26,13 @@ GROUPED = (rloo, grpo, gigpo)
 class Turn:
     """The fields of a Step that say which turns may be compared."""
 
-    def __init__(self, seed, episode=0, saw="", fault=""):
-        self.seed, self.episode, self.saw, self.fault = seed, episode, saw, fault
+    def __init__(self, seed, episode=0, previous_digest="", fault=""):
+        self.seed, self.episode, self.fault = seed, episode, fault
+        self.previous_digest = previous_digest
 
 
-def batch_of(envs, seeds, values=0.0, saw=None, gap=False, dtype=torch.float64, **discounts):
-    """envs: for each environment its episodes; seeds: of each episode; saw: number of the
+def batch_of(envs, seeds, values=0.0, shown=None, gap=False, dtype=torch.float64, **discounts):
+    """envs: for each environment its episodes; seeds: of each episode; shown: number of the
     observation of each turn, environment by environment; gap: a token of each turn is masked."""
     columns = [[turn for episode in env for turn in episode] for env in envs]
     E, N = max(map(len, columns)), len(envs)
@@ -46,7 +47,7 @@ def batch_of(envs, seeds, values=0.0, saw=None, gap=False, dtype=torch.float64, 
                 at = [i + (gap and i > 0) for i in range(len(turn))]
                 rewards[t, n, at], mask[t, n, at] = torch.tensor(turn, dtype=dtype), True
                 ends[t, n] = k == len(episode) - 1
-                steps[t][n] = Turn(seed, saw=str(saw[n][t] if saw else t))
+                steps[t][n] = Turn(seed, previous_digest=str(shown[n][t] if shown else t))
                 t += 1
     values = torch.full((E, N, T), values, dtype=dtype)
     return Batch(rewards, values, mask, torch.zeros(E, N), ends, steps,
@@ -99,7 +100,7 @@ def test_gigpo_by_hand():
     # 3 and loses .5: G = -.25, -.5. R = 1 and -.5, mean .25: +-.75.
     # Observation 1 was seen three times: mean (.25 + 1 - .25) / 3 = 1 / 3; 2 and 3 are alone.
     batch = batch_of(
-        [[[[0], [0], [1]]], [[[0], [-0.5]]]], [[2]] * 2, saw=[[1, 2, 1], [1, 3]], gamma_step=0.5
+        [[[[0], [0], [1]]], [[[0], [-0.5]]]], [[2]] * 2, shown=[[1, 2, 1], [1, 3]], gamma_step=0.5
     )
     third = 1 / 3
     expected = [[0.75 + 0.25 - third, 0.75, 0.75 + 1 - third], [-0.75 - 0.25 - third, -0.75]]
@@ -108,7 +109,7 @@ def test_gigpo_by_hand():
 
 def test_gigpo_compares_no_observation_across_groups():
     # the same observations in both groups, where each is seen once: episodes alone decide
-    batch = batch_of(FOUR, SEEDS, saw=[[1, 2], [3], [1], [4, 2, 3]])
+    batch = batch_of(FOUR, SEEDS, shown=[[1, 2], [3], [1], [4, 2, 3]])
     assert turns_of(gigpo(batch), batch) == [[0.5] * 2, [-0.5], [0.5], [-0.5] * 3]
 
 
@@ -124,7 +125,7 @@ def test_equal_returns_say_nothing(estimator):
     # .1 + .2 and .3 differ in their last bit: a tie that rounding breaks is still a tie
     envs = [[[[0.1], [0.2]]], [[[0.3]]], [[[0.1, 0.1], [0.1]]]]
     for dtype in (torch.float64, torch.float32):
-        batch = batch_of(envs, [[2]] * 3, saw=[[1, 2], [3], [4, 5]], dtype=dtype)
+        batch = batch_of(envs, [[2]] * 3, shown=[[1, 2], [3], [4, 5]], dtype=dtype)
         assert estimator(batch).abs().max() < 1e-3
     for reward in (0.0, -2.5, 1 / 3):
         batch = batch_of([[[[reward]]]] * 8, [[2]] * 8, dtype=torch.float32)
@@ -137,11 +138,11 @@ def test_an_episode_without_another_one_of_its_group_gets_0(estimator):
     assert (estimator(batch) == 0).all()
 
 
-def slow(name, envs, seeds, saw, gamma):
+def slow(name, envs, seeds, shown, gamma):
     """Advantages of all turns, environment by environment, with lists alone."""
     episodes = []  # (environment, seed, rewards of the turns, their observations)
     for n, env in enumerate(envs):
-        seen = iter(saw[n])
+        seen = iter(shown[n])
         for episode, seed in zip(env, seeds[n], strict=True):
             episodes.append(
                 (n, seed, [sum(turn) for turn in episode], [next(seen) for _ in episode])
@@ -180,11 +181,11 @@ environment = st.lists(episode, min_size=1, max_size=3)
 def test_groups_equal_slow_versions(envs, data):
     draw = lambda low, high: data.draw(st.integers(low, high))
     seeds = [[draw(-1, 1) for _ in env] for env in envs]  # ragged groups, lonely ones too
-    saw = [[draw(1, 3) for episode in env for _ in episode] for env in envs]
+    shown = [[draw(1, 3) for episode in env for _ in episode] for env in envs]
     gamma = data.draw(st.sampled_from([0.0, 0.5, 0.95, 1.0]))
-    batch = batch_of(envs, seeds, saw=saw, gap=data.draw(st.booleans()), gamma_step=gamma)
+    batch = batch_of(envs, seeds, shown=shown, gap=data.draw(st.booleans()), gamma_step=gamma)
     for estimator in GROUPED:
-        expected = slow(estimator.__name__, envs, seeds, saw, gamma)
+        expected = slow(estimator.__name__, envs, seeds, shown, gamma)
         for ours, theirs in zip(turns_of(estimator(batch), batch), expected, strict=True):
             assert ours == pytest.approx(theirs, abs=2e-6)
 
@@ -276,9 +277,9 @@ def test_groups_are_seeds_and_faults_are_alone():
 
 def test_anchors_are_observations():
     turns = [
-        [Turn(8, saw="a"), Turn(8, saw="a")],
-        [Turn(8, saw="b"), None],
-        [Turn(8, saw="a"), None],
+        [Turn(8, previous_digest="a"), Turn(8, previous_digest="a")],
+        [Turn(8, previous_digest="b"), None],
+        [Turn(8, previous_digest="a"), None],
     ]
     anchors = anchors_of(turns)
     assert anchors[0, 0] == anchors[0, 1] == anchors[2, 0] != anchors[1, 0]

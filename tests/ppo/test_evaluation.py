@@ -75,7 +75,7 @@ def test_who_is_free_plays_the_next_episode():
         envs.send(0, "end")
         ended += envs.poll()
     assert [step.first and step.first.text.split()[1] for _, step in ended] == ["5", "7", "9"]
-    assert envs.place(0) == (9, 0) and envs.place(1) == (3, 0)
+    assert envs.position(0) == (9, 0) and envs.position(1) == (3, 0)
     for i in (0, 1):
         envs.send(i, "end")
     assert [step.first for _, step in envs.poll()] == [None, None]

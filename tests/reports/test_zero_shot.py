@@ -33,7 +33,7 @@ def step(action="up", sees="a wall", text="THINK: go. ACTION: up", **more):
     sight = lambda words: Observation(words, words, "", "")
     ends = more.get("terminated") or more.get("truncated")
     defaults = dict(
-        response=text, said=text, action=action, valid=True, action_at=at, reward=0.0,
+        response=text, kept_response=text, action=action, valid=True, action_at=at, reward=0.0,
         terminated=False, truncated=False, success=False, observation=sight(sees),
         first=sight("a new room") if ends else None,
     )  # fmt: skip
@@ -93,7 +93,7 @@ def test_examples_show_what_was_seen_before():
     transcript.add(0, response("second"), step(valid=False, sees="a key", seed=7, number=2))
     transcript.add(0, response("third"), step(valid=False, seed=7, number=3))
     example = check_figures(transcript)["failures"][INVALID]["example"]
-    assert (example["saw"], example["response"], example["turn"]) == ("a wall", "second", 2)
+    assert (example["observation"], example["response"], example["turn"]) == ("a wall", "second", 2)
     assert check_figures(transcript)["failures"][LOST]["example"] is None
 
 
@@ -101,7 +101,7 @@ def test_after_an_episode_the_next_one_is_what_is_seen():
     transcript = Transcript()
     transcript.add(0, response(), step(terminated=True, success=True))
     transcript.add(0, response(), step(valid=False))
-    assert transcript.examples[INVALID]["saw"] == "a new room"
+    assert transcript.examples[INVALID]["observation"] == "a new room"
     transcript.add(0, response(), step(truncated=True, first=None))  # the panel's last episode
 
 

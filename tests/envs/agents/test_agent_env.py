@@ -407,5 +407,5 @@ def test_a_program_that_cannot_be_replayed_begins_its_next_episode(pool):
     state = envs.state_dict()
     again = pool(make, [[10, 11, 12]])
     [(first, steps)] = again.resume(state)
-    assert steps == [] and again.faults == [] and again.place(0) == (11, 0)
+    assert steps == [] and again.faults == [] and again.position(0) == (11, 0)
     assert first.text.startswith("mood")

@@ -41,7 +41,7 @@ class Script(gymnasium.Env):
             raise KeyError("lost")
         reward, self.k = 2.0**self.k, self.k + 1
         text, info = self._asked()
-        facts = dict(said=response, action=response, valid=response != "bad", action_at=0)
+        facts = dict(kept_response=response, action=response, valid=response != "bad", action_at=0)
         end = self.k == len(self.script)
         return text, reward, end, False, info | facts | dict(success=end)
 
@@ -128,9 +128,9 @@ def test_what_follows_a_call_belongs_to_the_turn_before_it(pool, options):
     # turn 1: the answer to call 0 (1), and to calls 1 (2) and 2 (4), which are no samples
     assert (turn.response, turn.reward, turn.number, turn.valid) == ("a0", 7.0, 1, True)
     assert turn.observation.text == "call 3" and turn.observation.sampling.trained
-    assert not turn.done and turn.seen == "call 0"
+    assert not turn.done and turn.previous_text == "call 0"
     assert (last.response, last.reward, last.number, last.done) == ("a3", 8.0, 4, True)
-    assert last.first.text == "call 0" and last.saw != turn.saw
+    assert last.first.text == "call 0" and last.previous_digest != turn.previous_digest
     assert (end.response, end.reward, end.terminated, end.success) == ("a4", 3.0, True, True)
 
 

@@ -582,7 +582,7 @@ def test_invalid_response_idles_and_costs():
     assert env.level.cells() == before
     assert (reward, terminated, truncated) == (pytest.approx(-0.1), False, False)
     assert (info["action"], info["valid"], info["success"]) == ("idle", False, False)
-    assert info["said"] == "THINK: I fly.\nACTION: idle"
+    assert info["kept_response"] == "THINK: I fly.\nACTION: idle"
     assert env_with(*WINNING, format_penalty=0.25).step("")[1] == -0.25
 
 

@@ -436,7 +436,7 @@ def test_invalid_outputs_go_forward_and_pay(binary, penalty, rewards):
     assert [step[2] for step in steps] == [False, True]
     info = steps[1][4]
     assert (info["action"], info["valid"], info["success"]) == ("go forward", False, True)
-    assert info["said"] == "THINK: hm\nACTION: go forward"
+    assert info["kept_response"] == "THINK: hm\nACTION: go forward"
     assert info["action_at"] == 10  # len("THINK: hm\n")
 
 
@@ -445,7 +445,7 @@ def test_near_misses_cost_nothing():
     assert env.step("ACTION: move forward")[1] == 0.0
     _, reward, terminated, _, info = env.step('ACTION: "go forward."')
     assert reward == 1.0 and terminated and info["valid"]
-    assert info["said"] == 'ACTION: "go forward."'
+    assert info["kept_response"] == 'ACTION: "go forward."'
 
 
 def test_limit_can_be_raised():

@@ -189,7 +189,7 @@ def test_penalty_is_added_to_the_reward_of_the_default_action(quarry):
     # the Noop heals one health: 1/10 - 0.1
     assert reward == pytest.approx(0.0)
     assert (info["action"], info["valid"]) == ("Noop", False)
-    assert info["said"].endswith("ACTION: Noop")
+    assert info["kept_response"].endswith("ACTION: Noop")
 
 
 def rest(env, energy=8, fatigue=0):

@@ -187,7 +187,12 @@ def test_an_environment_that_fails_loses_its_episode(pool, workers, word, error)
     line = f"environment 1 (Dice), seed {now}, step 2: {error}"
     assert step.fault == line
     assert (step.terminated, step.truncated, step.success, step.reward) == (False, True, False, 0.0)
-    assert (step.response, step.said, step.valid, step.action_at) == (word, word, True, len(word))
+    assert (step.response, step.kept_response, step.valid, step.action_at) == (
+        word,
+        word,
+        True,
+        len(word),
+    )
     assert step.observation == before[1].observation
     assert step.first.text.startswith(f"seed {then} turn 0")
     # what it takes to play the episode again

@@ -84,7 +84,7 @@ def test_a_step(pool, workers):
     assert step.observation.text.startswith(f"seed {seed} turn 1")
     assert (step.observation.kept, step.observation.system) == ("kept", "system")
     assert step.observation.instruction == "instruction"
-    assert (step.response, step.said, step.action, step.valid) == (
+    assert (step.response, step.kept_response, step.action, step.valid) == (
         "hello",
         "said hello",
         "roll",
@@ -176,9 +176,9 @@ def test_an_environment_stays_in_its_thread(pool):
     vec_env = pool(Threaded, training_seeds(0, range(4)), threads=2)
     vec_env.reset()
     steps = play(vec_env, {i: ["a", "b"] for i in range(4)})
-    told = [{step.said for step in steps[i]} for i in range(4)]
-    assert all(len(said) == 1 for said in told)
-    assert told[0] == told[2] != told[1] == told[3]
+    threads = [{step.kept_response for step in steps[i]} for i in range(4)]
+    assert all(len(names) == 1 for names in threads)
+    assert threads[0] == threads[2] != threads[1] == threads[3]
 
 
 class Threaded(Dice):
@@ -188,8 +188,8 @@ class Threaded(Dice):
 
     def step(self, response):
         text, reward, terminated, truncated, info = super().step(response)
-        said = f"{self.made} {threading.get_ident()}"
-        return text, reward, terminated, truncated, info | {"said": said}
+        threads = f"{self.made} {threading.get_ident()}"
+        return text, reward, terminated, truncated, info | {"kept_response": threads}
 
 
 def test_close_leaves_no_thread(pool):

@@ -59,7 +59,7 @@ def test_an_environment_starts_processes_and_ends_them(pool):
     assert turn(vec_env, "stop").response == "stop" and not vec_env.faults
     for _ in range(20):  # the signal may come before the new process has done anything
         assert not turn(vec_env, "fork stop").fault
-    assert turn(vec_env, "program").said.endswith(f"program {-signal.SIGTERM}")
+    assert turn(vec_env, "program").kept_response.endswith(f"program {-signal.SIGTERM}")
 
 
 @pytest.mark.parametrize("word", ["fork", "leak"])
@@ -68,7 +68,7 @@ def test_a_worker_that_dies_is_noticed_while_a_child_of_it_lives(pool, word):
     vec_env.reset()
     child = None
     if word == "fork":
-        child = int(turn(vec_env, "fork").said.split()[-1])
+        child = int(turn(vec_env, "fork").kept_response.split()[-1])
         step = turn(vec_env, "exit")
     else:
         step = turn(vec_env, "leak")
