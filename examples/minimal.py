@@ -35,6 +35,7 @@ from ppo.model.actor_critic import ActorCritic, Reference  # noqa: E402
 from ppo.warmup import WarmUp  # noqa: E402
 from storage.batch import Scoring  # noqa: E402
 from storage.collection import Collection, FixedTurns  # noqa: E402
+from storage.episodes import means  # noqa: E402
 
 
 @dataclass
@@ -145,7 +146,7 @@ def main(s: Settings) -> float:
         batch.compute_returns(estimate)  # dual-discount GAE (eq. 2)
         losses = agent.update(batch, plan)  # clipped PPO; each turn is a sample
         engine.push_weights(actor_critic)
-        success = collection.episodes.means()["success"]
+        success = means(collection.episodes.finished[-100:])["success"]
         collection.after_update(batch)
         print(
             f"update {update:3d}/{s.num_updates}  success {success:.2f}  "

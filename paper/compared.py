@@ -18,7 +18,7 @@ from reports.evaluations import markdown_table
 from reports.run_files import Run
 
 POINTS = 60  # of a curve
-CURVE_EPISODES = 100  # per point; no point before that, because short episodes end first
+CURVE_EPISODES = 100  # per point; short episodes end first, so there is no point before that
 AXES = {
     "turns": "environment turns, including the warm-up",
     "minutes": "processor minutes, without evaluations",
@@ -140,7 +140,8 @@ def overall_table(comparison: Comparison, found: dict) -> str:
 def points(run: Run, axis: str) -> dict[float, float | None]:
     """Map the position of each update on an axis to success (in Crafter, return).
 
-    The value is the mean over the last CURVE_EPISODES episodes, None until there are so many.
+    The value is the mean over the last CURVE_EPISODES episodes. It is None until there are so many,
+    and while the first episode of an environment goes on: then short episodes flatter the policy.
     """
     of_warm_up = "warmup/turns" if axis == "turns" else "time/processor"
     if axis == "minutes" and not all(of_warm_up in row for row in run.metrics):
@@ -151,7 +152,8 @@ def points(run: Run, axis: str) -> dict[float, float | None]:
         seconds += row.get("time/processor", 0.0)
         x = start + row["turns"] if axis == "turns" else seconds / 60
         full = row.get("rollout/episodes", CURVE_EPISODES) >= CURVE_EPISODES
-        curve[x] = row.get(f"rollout/{measure}") if full else None
+        fair = full and not row.get("rollout/first_under_way")
+        curve[x] = row.get(f"rollout/{measure}") if fair else None
     return curve
 
 

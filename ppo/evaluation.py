@@ -10,7 +10,7 @@ import math
 from common.ranks import ALONE, Ranks
 from storage.batch import Scoring
 from storage.collection import Collection, Turn
-from storage.episodes import Episodes
+from storage.episodes import means
 from storage.schedules import never
 
 
@@ -38,8 +38,7 @@ class EvaluationEpisodes(Collection):
 
     def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None, count: int = 0):
         schedule, scoring = UntilNoneIsLeft(), Scoring(ranks=ranks)
-        episodes = Episodes(n_env, window=None)
-        super().__init__(n_env, schedule, scoring, needs_bootstrap=never, episodes=episodes)
+        super().__init__(n_env, schedule, scoring, needs_bootstrap=never)
         self.count = len(ranks.share(count))
         self.valid: list[bool] = []
         self.transcript, self.played = transcript, []
@@ -60,11 +59,10 @@ class EvaluationEpisodes(Collection):
 
     def join(self) -> None:
         """Bring the episodes of all ranks together."""
-        gather, episodes = self.ranks.gather, self.episodes.finished
+        gather = self.ranks.gather
         # A sum of floats depends on its order, so it must not matter who played which episode.
-        finished = sorted(gather([*episodes]), key=lambda e: (e.ret, e.length))
-        episodes.clear()
-        episodes.extend(finished)
+        finished = sorted(gather(self.episodes.finished), key=lambda e: (e.ret, e.length))
+        self.episodes.batches = [finished]
         self.valid = gather(self.valid)
         self.played = sorted(gather(self.played), key=lambda turn: (turn[2].seed, turn[2].number))
         for n, response, step in self.played:
@@ -72,11 +70,11 @@ class EvaluationEpisodes(Collection):
 
     def summary(self) -> dict[str, float]:
         """eval/*: success with its Wilson interval, return with its standard error, and more."""
-        episodes, means = self.episodes.finished, self.episodes.means()
-        count = len(episodes)
+        episodes = self.episodes.finished
+        count, mean = len(episodes), means(episodes)
         low, high = wilson_interval(sum(episode.success for episode in episodes), count)
-        variance = sum((e.ret - means["return"]) ** 2 for e in episodes) / max(1, count - 1)
-        return {f"eval/{name}": mean for name, mean in means.items()} | {
+        variance = sum((e.ret - mean["return"]) ** 2 for e in episodes) / max(1, count - 1)
+        return {f"eval/{name}": figure for name, figure in mean.items()} | {
             "eval/success_low": low,
             "eval/success_high": high,
             "eval/return_stderr": math.sqrt(variance / count),

@@ -114,8 +114,9 @@ $runs
 $differences
 <p>A line is the mean over the runs of one colour, with a band of one standard deviation. It is
 drawn wherever at least one run has a value. Training success and return are means over the last 100
-finished episodes, with gaps until 20 episodes have finished. Evaluations play the same episodes in
-every run. Each evaluation is a dot, with an error bar if at most 8 runs are drawn.</p>
+finished episodes or all of a larger batch, with gaps until 20 episodes have finished. Evaluations
+play the same episodes in every run. Each evaluation is a dot, with an error bar if at most 8 runs
+are drawn.</p>
 <ul class="key">$key</ul>
 <div class="charts">
 $images

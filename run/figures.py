@@ -8,20 +8,26 @@ from torch import Tensor
 from ppo.engines.text import action_token
 from ppo.losses import explained_variance
 from storage.batch import trained_scores
+from storage.episodes import WINDOW, Episode, Episodes, means
 from storage.merged import share_saved
 
 FEWEST = 20  # ended episodes that a mean over episodes needs
 
 
 def batch_figures(batch) -> dict[str, float | None]:
-    """Return all figures as "group/name". Episodes give means over the last 100 that ended.
+    """Return all figures as "group/name"; rollout/* over episodes are means over `recent` ones.
 
     With fewer than FEWEST of them (rollout/episodes counts them) these means are None. Short ones
     end first, often by success, so such means would flatter; rollout/reward is always there.
     """
     responses, steps = zip(*batch.played.values(), strict=True)
-    return {f"rollout/{k}": mean for k, mean in batch.episodes.means(FEWEST).items()} | {
-        "rollout/episodes": len(batch.episodes.finished),
+    episodes, ended = recent(batch.episodes), batch.episodes.batches[-1]
+    enough, of_batch = len(episodes) >= FEWEST, means(ended)
+    return {f"rollout/{k}": mean if enough else None for k, mean in means(episodes).items()} | {
+        **{f"batch/{name}": of_batch[name] for name in ("success", "return", "episode_len")},
+        "batch/episodes": len(ended),
+        "rollout/episodes": len(episodes),
+        "rollout/first_under_way": fmean(e.episode == 0 for e in batch.episodes.running),
         "rollout/valid_action": fmean(step.valid for step in steps),
         "rollout/reward": fmean(step.reward for step in steps),
         "rollout/response_tokens": fmean(len(response.ids) for response in responses),
@@ -34,6 +40,15 @@ def batch_figures(batch) -> dict[str, float | None]:
         **_engine_gap(batch),
         **_kl_figures(batch),
     }
+
+
+def recent(record: Episodes) -> list[Episode]:
+    """Return the last WINDOW episodes in their order of ending; all of the last batch if it has
+    more. Of batches of whole episodes none is split: those that end last in it are the long ones.
+    """
+    if not any(episode.length for episode in record.running):  # all that began has ended
+        return record.finished
+    return record.finished[-max(WINDOW, len(record.batches[-1])) :]
 
 
 def update_figures(batch, plan: list[list[list[int]]]) -> dict[str, float | None]:

@@ -61,19 +61,17 @@ class Collection:
     schedule: a `FixedTurns`, or an object with the same methods
     scoring: how the batch is scored later; it also knows the ranks
     needs_bootstrap: whether V stands for what a Step cut off, as `at_faults`
-    episodes: record of the episodes under way and the finished ones; outlives the batch
     make_batch: `Batch`, or a class with the same methods
     """
 
     def __init__(
         self, n_env: int, schedule, scoring: Scoring, *,
-        needs_bootstrap: Callable = at_faults, episodes: Episodes | None = None,
-        make_batch: Callable = Batch,
+        needs_bootstrap: Callable = at_faults, make_batch: Callable = Batch,
     ):  # fmt: skip
         self.n_env, self.schedule, self.scoring = n_env, schedule, scoring
         self.ranks, self.share = scoring.ranks, scoring.ranks.share(n_env)
         self.needs_bootstrap, self.make_batch = needs_bootstrap, make_batch
-        self.episodes = episodes or Episodes(n_env)
+        self.episodes = Episodes(n_env)  # it outlives the batch
         self._begin()
 
     def _begin(self) -> None:
@@ -146,9 +144,8 @@ class Collection:
         turns, next_prompts = self.ranks.gather(self.turns), self.ranks.gather(self.next_prompts)
         batch = self.make_batch(turns, next_prompts, final_prompts, self.scoring, self.episodes)
         # Episodes are recorded in the order of turns: no figure depends on who answered first.
-        for row in batch.rows:
-            t, n = divmod(row, self.n_env)
-            self.episodes.insert(n, batch.steps[t][n])
+        steps = ((row % self.n_env, turn.step) for row, turn in batch.played.items())
+        self.episodes.insert_batch(steps)
         for n, played in enumerate(turns):  # other ranks' turns, too: a checkpoint holds all
             self.episodes.previous_ids[n] = whole(played[-1].response)
         return batch

@@ -89,14 +89,14 @@ def make_response(prompt, ids, logps=None, pieces=None, truncated=False, tempera
 
 
 def make_collection(
-    e_len, n_env, token_budget=10**6, group_size=0, needs_bootstrap=at_faults, episodes=None,
-    critic=True, **scoring,
+    e_len, n_env, token_budget=10**6, group_size=0, needs_bootstrap=at_faults, critic=True,
+    **scoring,
 ) -> Collection:  # fmt: skip
     """group_size: of whole episodes; 0: fixed turns; scoring: other fields of `Scoring`"""
     schedule = WholeEpisodes(e_len, group_size) if group_size else FixedTurns(e_len)
     scoring = Scoring(token_budget, **scoring)
     return Collection(
-        n_env, schedule, scoring, needs_bootstrap=needs_bootstrap, episodes=episodes,
+        n_env, schedule, scoring, needs_bootstrap=needs_bootstrap,
         make_batch=Batch if critic else CriticlessBatch,
     )  # fmt: skip
 

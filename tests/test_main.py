@@ -421,9 +421,8 @@ def test_collect_fills_a_batch_with_environments_that_fail(proper):
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    kept = Episodes(N, window=None)
     rule = at_time_limits if proper else at_faults
-    rollouts = make_collection(E, N, needs_bootstrap=rule, episodes=kept)
+    rollouts = make_collection(E, N, needs_bootstrap=rule)
     faults = 0
     for batch in range(4):
         engine = Continuous(batch)

@@ -7,6 +7,7 @@ from conftest import make_collection, make_prompt
 from made_turns import answer, play, scored
 
 from run.figures import batch_figures
+from storage.episodes import means
 
 
 def test_figures_of_a_batch_by_hand():
@@ -71,7 +72,7 @@ def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action)
 def test_success_is_that_of_finished_episodes(monkeypatch):
     monkeypatch.setattr("run.figures.FEWEST", 3)
     rollouts = make_collection(4, 2)
-    assert rollouts.episodes.means()["success"] is None  # none has ended
+    assert means(rollouts.episodes.finished)["success"] is None  # none has ended
     turn = lambda n, **step: play(rollouts, n, answer([1], [2]), **step)
     # environment 0: two turns to success, then two of an episode that goes on (and is not counted)
     turn(0, reward=-0.1)
@@ -121,3 +122,69 @@ def test_an_episode_goes_on_from_batch_to_batch(monkeypatch):
         metrics = batch_figures(batch)
         rollouts.after_update(batch)
     assert metrics["rollout/return"] == 0.75 and metrics["rollout/episode_len"] == 2
+
+
+def whole_batch(rollouts, n_env: int) -> dict:
+    """The figures of a batch of one whole episode each: every second environment wins in 2 turns,
+    the others fail in 10."""
+    for n in range(n_env):
+        turns = 10 if n % 2 else 2
+        for t in range(turns):
+            won = t == 1 and turns == 2
+            step = dict(reward=float(won), success=won, terminated=t == turns - 1)
+            play(rollouts, n, answer([1], [2]), **step)
+        rollouts.finish(n, make_prompt([1]))
+    batch = scored(rollouts)
+    rollouts.after_update(batch)
+    return batch_figures(batch)
+
+
+def test_a_batch_of_many_whole_episodes_is_not_cut():
+    figures = whole_batch(make_collection(2, 160, group_size=8, critic=False), 160)
+    # The 80 that fail end last: among the last 100 only 20 succeed.
+    for group in ("rollout", "batch"):
+        names = ("success", "return", "episode_len", "episodes")
+        assert [figures[f"{group}/{name}"] for name in names] == [0.5, 0.5, 6.0, 160]
+
+
+def test_the_window_holds_whole_batches_of_whole_episodes():
+    rollouts = make_collection(2, 80, group_size=8, critic=False)
+    counts = []
+    for _ in range(3):
+        figures = whole_batch(rollouts, 80)
+        # Of the 80 before, the last 20 to end are failures: 40 / 100 would be logged.
+        assert figures["rollout/success"] == figures["batch/success"] == 0.5
+        counts.append(figures["rollout/episodes"])
+        assert figures["batch/episodes"] == 80
+    assert counts == [80, 160, 160]  # without the oldest of three batches 100 are left
+
+
+def test_the_window_of_fixed_turns_is_the_last_hundred_to_end():
+    rollouts = make_collection(1, 61)
+    for success in (False, True):  # environment 60 goes on: what ended is no batch of its own
+        for n in range(61):
+            ends = dict(terminated=True, success=success, reward=float(success))
+            play(rollouts, n, answer([1], [2]), **(ends if n < 60 else {}))
+            rollouts.finish(n, make_prompt([1]))
+        batch = scored(rollouts)
+        figures = batch_figures(batch)
+        rollouts.after_update(batch)
+    # 60 that succeed, and before them 40 that do not
+    assert figures["rollout/success"] == 0.6 and figures["batch/success"] == 1.0
+    assert (figures["rollout/episodes"], figures["batch/episodes"]) == (100, 60)
+
+
+def test_the_share_of_first_episodes_under_way():
+    rollouts = make_collection(1, 4)
+    shares = []
+    for ended in (1, 3, 0):  # environments whose episode ends in this batch
+        for n in range(4):
+            number = sum(n < before for before in (1, 3)[: len(shares)])
+            play(rollouts, n, answer([1], [2]), terminated=n < ended, episode=number)
+            rollouts.finish(n, make_prompt([1]))
+        batch = scored(rollouts)
+        shares.append(batch_figures(batch)["rollout/first_under_way"])
+        rollouts.after_update(batch)
+    assert shares == [0.75, 0.25, 0.25]  # of four environments 3, 1 and 1 have ended none
+    # however few have ended in the batch, its own mean exists
+    assert batch_figures(batch)["batch/success"] is None
