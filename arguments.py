@@ -76,7 +76,6 @@ class Environment:
     env_workers: int | str = flag(0, f"{FORMS}: what runs the environments, and how long a turn may take there and with agents, {TIMEOUT:.0f} s unless named; 0: the trainer itself; threads, for environments that wait, cannot be stopped", type=env_workers, metavar="K")
     data: str | None = flag(None, "rows of gsm8k, JSONL or parquet (default: generated ones)", type=os.path.abspath, metavar="PATH")
     prompts: dict | None = flag(None, "your own prompts instead of ours, TOML: docs/environments.md", type=prompts_of, metavar="FILE")
-    endpoint_sampling: Literal["refuse", "run", "untrained"] = flag("refuse", "agents' requests with top_p and the like: refuse them, ignore their options, or answer as asked without training on it")
     upstream: str | None = flag(None, "base URL that answers agents' requests for other models", metavar="URL")
     memory: str = flag("window", "window, action, periodic, full, verbatim or module:Class")
     memory_length: Whole = flag(1, "past turns in a prompt")
@@ -90,6 +89,7 @@ class Generation:
     model: str = flag("Qwen/Qwen2.5-3B-Instruct", "directory, run or hub name of a Hugging Face model", type=model_path)
     engine: str = flag("auto", "vllm, transformers or module:Class; auto: the faster of the two")
     gpu_memory_utilization: Share = flag(0.3, "vLLM's share of the GPU's memory")
+    endpoint_sampling: Literal["refuse", "run", "untrained"] = flag("refuse", "agents' requests with top_p and the like: refuse them, ignore their options, or answer as asked without training on it")
     template_kwargs: dict = flag({}, "arguments of the chat template, as in '{\"enable_thinking\": false}'", type=json_object, metavar="JSON")
     temperature: Temperature = flag(1.0, "sampling temperature; 0: greedy")
     prompt_limit: Count = flag(1024, "tokens of a prompt; the oldest turns are dropped")
@@ -108,28 +108,26 @@ class WarmUp:
 
 @dataclass
 class Batch:
-    """batches and advantages"""
+    """batches"""
 
     n_env: Count = flag(32, "number of environments that run in parallel")
     e_len: Count = flag(8, "turns of each environment per update")
     group_size: Whole = flag(0, "collect whole episodes, this many from one seed, n_env x e_len turns or more; 0: exactly e_len turns of each environment")
+    use_proper_time_limits: bool = flag(False, "bootstrap with V at a time limit, which otherwise counts as a failure")
+
+
+@dataclass
+class Update:
+    """advantages and update"""
+
     advantages: str = flag("dual-gae", "dual-gae, token-gae, turn-gae, rloo, grpo, gigpo or module:function")
     gamma_step: Unit = flag(0.99, "discount from turn to turn")
     lam_step: Unit = flag(0.95, "GAE lambda from turn to turn")
     gamma_token: Unit = flag(1.0, "discount from token to token")
     lam_token: Unit = flag(1.0, "GAE lambda from token to token")
-    use_proper_time_limits: bool = flag(False, "bootstrap with V at a time limit, which otherwise counts as a failure")
     kl_in: Literal["reward", "loss"] = flag("reward", "put the KL penalty into the reward or the loss")
     kl_coef: Coefficient = flag(0.001, "coefficient beta of the KL penalty; 0: there is no reference model")
     kl_target: TargetOrNone = flag(None, "KL per token that beta adapts to (default: beta is constant)")
-
-
-@dataclass
-class Update:
-    """update"""
-
-    num_updates: Count = flag(300, "number of PPO updates")
-    num_turns: CountOrNone = flag(None, "also end after the update that reaches this many turns")
     critic_layers: Whole = flag(2, "layers of the critic, copied from the actor's top; 0: a linear head alone")
     lr: Unit = flag(1e-6, "learning rate of the actor, or of its adapters")
     critic_lr: Unit = flag(1e-5, "learning rate of the critic")
@@ -149,43 +147,6 @@ class Update:
     zero_stage: Literal[0, 1, 2, 3] = flag(0, "DeepSpeed ZeRO stage; 3 shards the reference, too")
     offload: Literal["none", "reference", "optimizer", "both"] = flag("none", "what is kept in host memory: the frozen initial model, Adam's state")
     tis_cap: RatioOrNone = flag(None, "take old log-probs from the engine, with ratios up to this")
-
-
-@dataclass
-class Run:
-    """run"""
-
-    seed: Seed = flag(1, "seed of everything random")
-    run_dir: Path | None = flag(None, "directory of the run (default: runs/<env>-seed<seed>-<time>)", type=folder, metavar="DIR")
-    resume: Path | None = flag(None, "go on from the newest checkpoint of RUN; auto: of --run-dir, if a run is there", type=folder, metavar="RUN")
-    save_interval: Count = flag(30, "updates between checkpoints")
-    eval_interval: Whole = flag(30, "updates between evaluations; 0: none; more than --num-updates: of the trained model alone, not of the initial one")
-    eval_episodes: Count = flag(256, "episodes of an evaluation")
-    eval_only: bool = flag(False, "evaluate, report what the model says, and stop")
-    track: Literal["none", "wandb"] = flag("none", "where metrics go besides TensorBoard")
-    log_envs: Whole = flag(2, "environments whose turns are logged")
-# fmt: on
-
-
-PARTS = {
-    "environment": Environment,
-    "generation": Generation,
-    "warm_up": WarmUp,
-    "batch": Batch,
-    "update": Update,
-    "run": Run,
-}
-
-
-class Arguments(Namespace):
-    """The settings of a run: `args.update` has those of the update, `vars(args)` has all. What
-    follows from them is a property."""
-
-    def __getattr__(self, name: str):
-        if name not in PARTS:
-            raise AttributeError(name)
-        part, values = PARTS[name], vars(self)
-        return part(**{each.name: values[each.name] for each in fields(part)})
 
     @property
     def no_critic(self) -> bool:
@@ -210,6 +171,44 @@ class Arguments(Namespace):
     def offload_optimizer(self) -> bool:
         """Whether Adam's state is kept in host memory."""
         return self.offload in ("optimizer", "both")
+
+
+@dataclass
+class Run:
+    """run"""
+
+    seed: Seed = flag(1, "seed of everything random")
+    num_updates: Count = flag(300, "number of PPO updates")
+    num_turns: CountOrNone = flag(None, "also end after the update that reaches this many turns")
+    run_dir: Path | None = flag(None, "directory of the run (default: runs/<env>-seed<seed>-<time>)", type=folder, metavar="DIR")
+    resume: Path | None = flag(None, "go on from the newest checkpoint of RUN; auto: of --run-dir, if a run is there", type=folder, metavar="RUN")
+    save_interval: Count = flag(30, "updates between checkpoints")
+    eval_interval: Whole = flag(30, "updates between evaluations; 0: none; more than --num-updates: of the trained model alone, not of the initial one")
+    eval_episodes: Count = flag(256, "episodes of an evaluation")
+    eval_only: bool = flag(False, "evaluate, report what the model says, and stop")
+    track: Literal["none", "wandb"] = flag("none", "where metrics go besides TensorBoard")
+    log_envs: Whole = flag(2, "environments whose turns are logged")
+# fmt: on
+
+
+PARTS = {
+    "environment": Environment,
+    "generation": Generation,
+    "warm_up": WarmUp,
+    "batch": Batch,
+    "update": Update,
+    "run": Run,
+}
+
+
+class Arguments(Namespace):
+    """The settings of a run: `args.update` has those of the update, `vars(args)` has all."""
+
+    def __getattr__(self, name: str):
+        if name not in PARTS:
+            raise AttributeError(name)
+        part, values = PARTS[name], vars(self)
+        return part(**{each.name: values[each.name] for each in fields(part)})
 
 
 def get_args(

@@ -27,7 +27,7 @@ from ppo.distributed import make_ranks
 from ppo.engines.choose import make_engine
 from ppo.evaluation import EvaluationEpisodes
 from ppo.make import make_agent, make_kl, make_warm_up
-from ppo.model.make import make_models
+from ppo.model.make import make_model, make_reference
 from reports.evaluations import write_eval_table
 from reports.zero_shot import Transcript, write_check
 from run.command_line import run_command_line
@@ -67,20 +67,23 @@ def collect(envs, memories, engine, render, rollouts, seed: int):
 
 def main(args) -> int:
     """Train, or only evaluate. Returns the exit code."""
-    with Run(args, make_ranks(args)) as run:  # its directory, checkpoints, logs and signals
+    with Run(args, make_ranks(args.zero_stage)) as run:  # its directory, checkpoints and logs
         if run.finished:
             return 0
-        kl, estimator = make_kl(args.batch), make_estimator(args.batch)
-        actor_critic, reference, tokenizer, ends = make_models(args, run.ranks.device)
-        agent = make_agent(args, actor_critic, run.ranks, kl)
-        rollouts = make_storage(args, run.ranks)
+        kl, estimator, device = make_kl(args.update), make_estimator(args.update), run.ranks.device
+        actor_critic, tokenizer, ends = make_model(args.generation, args.update, device, args.seed)
+        reference = None if args.eval_only else make_reference(args.update, actor_critic)
+        agent = make_agent(args.update, actor_critic, run.ranks, args.seed, kl)
+        rollouts = make_storage(args.batch, args.update, run.ranks)
         start = run.restore(agent=agent, kl=kl, episodes=rollouts.episodes)
         seeds = episode_seeds(args.seed, run.share, args.group_size)
-        envs = run.keep(run.pool(make_envs(args, seeds, first=run.share.start)))
+        envs = make_envs(args.environment, args.generation, seeds, first=run.share.start)
+        envs = run.keep(run.pool(envs))
         memories = make_memories(args.environment, envs.resume(run.env_states))
-        render = make_render(args, tokenizer, memories[0])
-        engine = make_engine(args, tokenizer, ends, envs.n_env, actor_critic.dtype)
-        envs, engine = with_untrained_calls(args, envs, engine, render, args.seed)
+        render = make_render(args.environment, args.prompt_limit, tokenizer, memories, args.resume)
+        engine = make_engine(args.generation, tokenizer, ends, envs.n_env, actor_critic.dtype,
+                             args.seed, args.zero_stage == 3, envs.threads > 0)  # fmt: skip
+        envs, engine = with_untrained_calls(args.endpoint_sampling, envs, engine, render, args.seed)
         run.begin(actor_critic, engine, tokenizer)
         engine.push_weights(actor_critic)
         if run.warms_up:
@@ -115,7 +118,8 @@ def main(args) -> int:
 
 def warm_up(args, run, agent, estimator, rollouts, envs, memories, engine, render) -> None:
     """Train the critic on turns of the actor as it is, before the first update."""
-    longer, warm_up_critic = rollouts.longer(args.w_epoch), make_warm_up(args)
+    longer = rollouts.longer(args.w_epoch)
+    warm_up_critic = make_warm_up(args.warm_up, args.gamma_step, args.group_size)
     about = f"critic warm-up on {longer.schedule.e_len * args.n_env} turns"
     with run.phase("collect", longer.progress, about):
         batch = collect(envs, memories, engine, render, longer, args.seed)
@@ -132,11 +136,14 @@ def evaluate(args, run, engine, render, update: int) -> None:
     n_env = min(args.n_env, args.eval_episodes)
     played = EvaluationEpisodes(n_env, run.ranks, transcript, args.eval_episodes)
     seeds = evaluation_seeds(args.eval_episodes, n_env, played.share)
-    envs = run.pool(make_envs(args, seeds, first=played.share.start, proven=not args.eval_only))
+    first, proven = played.share.start, not args.eval_only
+    envs = run.pool(make_envs(args.environment, args.generation, seeds, first, proven))
     about = f"evaluation on {args.eval_episodes} episodes"
     with run.phase("eval", played.progress, about), envs:
         memories = make_memories(args.environment, envs.resume(None))
-        turns, sampler = with_untrained_calls(args, envs, engine, render, 0, evaluation=True)
+        turns, sampler = with_untrained_calls(
+            args.endpoint_sampling, envs, engine, render, 0, evaluation=True
+        )
         collect(turns, memories, sampler, render, played, 0)
     run.log_evaluation(update, envs, played.summary() | engine.stats())
     if run.leads:

@@ -117,7 +117,6 @@ def make_vllm(
     """
     settings = Namespace(
         engine="vllm", model=model, prompt_limit=prompt_limit, response_limit=response_limit,
-        temperature=1.0, seed=0, gpu_memory_utilization=0.3, zero_stage=0,
-        endpoint_sampling="refuse",
+        temperature=1.0, gpu_memory_utilization=0.3, endpoint_sampling="refuse",
     )  # fmt: skip
-    return make_engine(settings, tokenizer, ends, slots, dtype).engine
+    return make_engine(settings, tokenizer, ends, slots, dtype, seed=0).engine

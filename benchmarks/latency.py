@@ -30,11 +30,11 @@ from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
 from main import collect
 from memory import make_memories
-from memory.checks import make_render
+from memory.render import Renderer
 from ppo.advantages import make_estimator
 from ppo.engines.choose import make_engine
 from ppo.make import make_agent
-from ppo.model.make import make_models
+from ppo.model.make import make_model, make_reference
 from run.figures import engine_logps
 from storage.make import make_storage
 
@@ -88,17 +88,26 @@ class Watched:
 
 def measure(args, batches: int, plain: bool) -> None:
     """Print what the engine did in each of some batches."""
-    actor_critic, reference, tokenizer, _ = make_models(args, ALONE.device)
-    engine = Watched(make_engine(args, tokenizer, set(), args.n_env, actor_critic.dtype))
+    actor_critic, tokenizer, _ = make_model(args.generation, args.update, ALONE.device, args.seed)
+    reference = make_reference(args.update, actor_critic)
+    threads, dtype = execution(args.env_workers).threads, actor_critic.dtype
+    engine = make_engine(
+        args.generation, tokenizer, set(), args.n_env, dtype, args.seed, slow_envs=threads > 0
+    )
+    engine = Watched(engine)
     engine.push_weights(actor_critic)
     if not plain:
-        play(args, engine, tokenizer, make_envs(args, seeds_of(args)), batches)
+        play(
+            args,
+            engine,
+            tokenizer,
+            make_envs(args.environment, args.generation, seeds_of(args)),
+            batches,
+        )
         return
-    waiting = ResilientPool(
-        partial(Waiting, True), seeds_of(args), threads=execution(args.env_workers).threads
-    )
+    waiting = ResilientPool(partial(Waiting, True), seeds_of(args), threads=threads)
     slow = play(args, engine, tokenizer, waiting, batches)
-    agent = make_agent(args, actor_critic, ALONE)
+    agent = make_agent(args.update, actor_critic, ALONE, args.seed)
     batch, plan = slow[-1], agent.plan(slow[-1])
     batch.score(actor_critic, reference, plan[0])
     batch.compute_returns(make_estimator(args))
@@ -125,9 +134,9 @@ def seeds_of(args) -> list:
 def play(args, engine: Watched, tokenizer, envs: ResilientPool, batches: int) -> list:
     """Collect some batches, print a line for each, and return them."""
     memories, filled = make_memories(args, envs.resume(None)), []
-    render = make_render(args, tokenizer, memories[0])
+    render = Renderer(tokenizer, args.prompt_limit)
     for _ in range(batches):
-        rollouts = make_storage(args, ALONE)
+        rollouts = make_storage(args.batch, args.update, ALONE)
         with Stopwatch() as took:
             batch = collect(envs, memories, engine, render, rollouts, args.seed)
         end, figures = time.perf_counter(), engine.stats()

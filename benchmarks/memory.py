@@ -99,7 +99,10 @@ def train(lm, setting: Setting, device: str) -> None:
     dtype, packed = torch.bfloat16 if half else torch.float32, half and setting.cuda
     options = dict(dtype=dtype, recompute=setting.gradient_checkpointing, packed=packed)
     model = build(lm, setting.critic_layers, **options).to(device)
-    reference, agent = Reference(lm, model.compute), make_agent(args, model, ALONE)
+    reference, agent = (
+        Reference(lm, model.compute),
+        make_agent(args.update, model, ALONE, args.seed),
+    )
     batch = fill(setting, lm.config.vocab_size)
     plan = agent.plan(batch)
     batch.score(model, reference, plan[0])

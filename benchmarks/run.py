@@ -35,7 +35,7 @@ from ppo.engines.lockstep import TransformersEngine
 from ppo.make import make_agent
 from ppo.model import decoder
 from ppo.model.actor_critic import Reference
-from ppo.model.make import make_models
+from ppo.model.make import make_model, make_reference
 from recipes import MODELS, TINY
 from run.checks import GROUPED
 from storage.batch import Batch
@@ -144,17 +144,21 @@ def scored_batch(argv: list[str]) -> tuple[Agent, Batch]:
     """Return an agent and a scored batch of turns: BabyAI's with the embedded model, unless argv
     has other flags."""
     args = get_args(["--env-name", "babyai-goto", "--model", str(TINY), *argv])
-    ranks = make_ranks(args)
-    actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
+    ranks = make_ranks(args.zero_stage)
+    actor_critic, tokenizer, ends = make_model(
+        args.generation, args.update, ranks.device, args.seed
+    )
+    reference = make_reference(args.update, actor_critic)
     # The weights are not sharded yet, so that this engine serves all ZeRO stages.
     engine = TransformersEngine(tokenizer, ends, args.response_limit, args.temperature)
     engine.push_weights(actor_critic)
-    envs = make_envs(args, episode_seeds(1, ranks.share(args.n_env), args.group_size))
+    seeds = episode_seeds(1, ranks.share(args.n_env), args.group_size)
+    envs = make_envs(args.environment, args.generation, seeds)
     memories = make_memories(args, envs.resume(None))
     render = Renderer(tokenizer, args.prompt_limit)
-    rollouts = make_storage(args, ranks)
+    rollouts = make_storage(args.batch, args.update, ranks)
     batch = collect(envs, memories, engine, render, rollouts, args.seed)
-    agent = make_agent(args, actor_critic, ranks)
+    agent = make_agent(args.update, actor_critic, ranks, args.seed)
     batch.score(actor_critic, reference, agent.plan(batch)[0])
     batch.compute_returns(make_estimator(args))
     return agent, batch

@@ -34,7 +34,7 @@ from ppo.engines.contract import Engine
 from ppo.engines.lockstep import TransformersEngine
 from ppo.make import make_agent
 from ppo.model.actor_critic import Scores
-from ppo.model.make import make_models
+from ppo.model.make import make_model, make_reference
 from recipes import TINY
 from run.figures import batch_figures
 from run.process import GC_THRESHOLDS
@@ -84,12 +84,17 @@ class Play:
         self.args = get_args([*words.split(), "--log-envs", "4"])
         self.tokenizer = AutoTokenizer.from_pretrained(TINY)
         tracemalloc.start()
-        self.envs = make_envs(self.args, training_seeds(1, range(N)))
+        self.envs = make_envs(
+            self.args.environment, self.args.generation, training_seeds(1, range(N))
+        )
         self.memories = make_memories(self.args, self.envs.resume(None))
         self.of_environments = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         self.render = Renderer(self.tokenizer, self.args.prompt_limit)
-        self.rollouts, self.seconds = make_storage(self.args, ALONE), defaultdict(float)
+        self.rollouts, self.seconds = (
+            make_storage(self.args.batch, self.args.update, ALONE),
+            defaultdict(float),
+        )
         self.folder = tempfile.TemporaryDirectory()
 
     def collected(self, engine):
@@ -183,9 +188,12 @@ def with_model() -> None:
     """Print the share of an update that is not spent in the model, with the embedded model."""
     play = Play(32, 8)
     args = play.args
-    ranks = make_ranks(args)
-    actor_critic, reference, tokenizer, ends = make_models(args, ranks.device)
-    agent = make_agent(args, actor_critic, ranks)
+    ranks = make_ranks(args.zero_stage)
+    actor_critic, tokenizer, ends = make_model(
+        args.generation, args.update, ranks.device, args.seed
+    )
+    reference = make_reference(args.update, actor_critic)
+    agent = make_agent(args.update, actor_critic, ranks, args.seed)
     engine = TransformersEngine(tokenizer, ends, args.response_limit, args.temperature)
     engine.push_weights(actor_critic)
     rollouts, turns = play.rollouts, 32 * 8

@@ -27,12 +27,13 @@ def make(name: str, length: int):
     return find("memory", name, MEMORIES)(length)
 
 
-def make_memories(args, pasts: list[tuple]) -> list:
+def make_memories(environment, pasts: list[tuple]) -> list:
     """Make a memory for each past: the first observation of an episode and its Steps since."""
     from memory.thoughts import ThoughtMemory
 
-    keep = args.history_thinking == "keep"
-    memories = [ThoughtMemory(make(args.memory, args.memory_length), keep) for _ in pasts]
+    name, length = environment.memory, environment.memory_length
+    keep = environment.history_thinking == "keep"
+    memories = [ThoughtMemory(make(name, length), keep) for _ in pasts]
     for memory, (first, steps) in zip(memories, pasts, strict=True):
         memory.reset(first)
         for step in steps:

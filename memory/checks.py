@@ -12,18 +12,19 @@ from memory.render import Renderer
 METHODS = dict(reset=("self", "observation"), update=("self", "step"), messages=("self",))
 
 
-def make_render(args, tokenizer, memory) -> Renderer:
-    """Return the Renderer of a command line.
+def make_render(environment, prompt_limit: int, tokenizer, memories, resume=None) -> Renderer:
+    """Return the Renderer. UserError: the limit or the chat template cannot work.
 
-    memory: at the first turn of an episode. Its messages must fit whole, so that a limit or a
-        template that cannot work ends the run before it begins. A resumed run is in the middle of
-        its episodes, and was checked when it began.
+    environment: the flags of this part
+    memories: at the first turns of their episodes; the messages of the first one must fit whole
+    resume: the run that goes on, if one does. It is in the middle of its episodes, and was checked
+        when it began
     """
-    render = Renderer(tokenizer, args.prompt_limit)
-    if not args.resume:
-        chat = Chat.of(memory.messages())
+    render = Renderer(tokenizer, prompt_limit)
+    if not resume:
+        chat = Chat.of(memories[0].messages())
         # An agent's program decides by itself what it remembers of its thoughts.
-        keeps = args.history_thinking == "keep" and args.memory != "verbatim"
+        keeps = environment.history_thinking == "keep" and environment.memory != "verbatim"
         check_template(render.write, chat, thoughts=keeps)
         render(chat, whole=True)
     return render

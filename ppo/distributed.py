@@ -69,31 +69,18 @@ class LaunchedRanks(Ranks):
             raise RunError(f"another rank has ended ({str(error)[:100]!r})") from error
 
 
-def make_ranks(args) -> Ranks:
+def make_ranks(zero_stage: int) -> Ranks:
     """Return this process alone, or the ranks that a launcher has started.
 
-    ValueError: --zero-stage without DeepSpeed, or ranks that cannot share the batch evenly
+    UserError: --zero-stage without DeepSpeed
     """
-    if args.zero_stage:
+    if zero_stage:
         try:
             import_deepspeed()
         except ImportError as error:
-            raise UserError(f"--zero-stage {args.zero_stage} needs deepspeed ({error})") from error
-    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 and not args.zero_stage
-    ranks = ALONE if alone else LaunchedRanks()
-    check_shares(args.n_env, args.minibatch, ranks, 0 if args.eval_only else args.group_size)
-    return ranks
-
-
-def check_shares(n_env: int, minibatch: int, ranks: Ranks, group_size: int = 0) -> None:
-    """Raise a ValueError if the ranks cannot share these environments and minibatches evenly."""
-    if n_env % ranks.size:
-        raise UserError(f"--n-env {n_env} does not divide among {ranks.size} ranks")
-    if n_env // ranks.size % max(1, group_size):
-        share = f"the {n_env // ranks.size} environments of each of {ranks.size} ranks"
-        raise UserError(f"--group-size {group_size} does not divide {share}")
-    if minibatch < ranks.size:
-        raise UserError(f"--minibatch {minibatch} is less than a turn for each rank")
+            raise UserError(f"--zero-stage {zero_stage} needs deepspeed ({error})") from error
+    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 and not zero_stage
+    return ALONE if alone else LaunchedRanks()
 
 
 def import_deepspeed():

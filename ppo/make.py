@@ -15,26 +15,30 @@ from ppo.warmup import WarmUp, every_fourth
 KL_PENALTIES = {"reward": KLPenalty, "loss": KLInLoss}  # --kl-in
 
 
-def make_agent(args, actor_critic, ranks: Ranks, kl: KLPenalty | None = None) -> Agent:
-    """kl: what `make_kl` returns; it may be a term of the loss"""
-    agent = CriticlessAgent if args.no_critic else Agent
+def make_agent(update, actor_critic, ranks: Ranks, seed: int, kl: KLPenalty | None = None) -> Agent:
+    """Make the agent that the flags of the update describe.
+
+    seed: of the order of the turns; kl: what `make_kl` returns; it may be a term of the loss
+    """
+    agent = CriticlessAgent if update.no_critic else Agent
     return agent(
-        args,
+        update,
         actor_critic,
-        torch.Generator().manual_seed(args.seed),
-        make_stepper(ranks, args.zero_stage, args.offload_optimizer),
-        policy_loss=make_policy_loss(args.tis_cap),
+        torch.Generator().manual_seed(seed),
+        make_stepper(ranks, update.zero_stage, update.offload_optimizer),
+        policy_loss=make_policy_loss(update.tis_cap),
         terms=terms_of(kl),
     )
 
 
-def make_kl(batch) -> KLPenalty:
-    """Make the penalty that the flags of the batch describe."""
-    estimator = "k3" if batch.kl_in == "loss" else "k1"
-    return KL_PENALTIES[batch.kl_in](batch.kl_coef, estimator, batch.kl_target)
+def make_kl(update) -> KLPenalty:
+    """Make the KL penalty that the flags of the update describe."""
+    estimator = "k3" if update.kl_in == "loss" else "k1"
+    return KL_PENALTIES[update.kl_in](update.kl_coef, estimator, update.kl_target)
 
 
-def make_warm_up(args) -> WarmUp:
+def make_warm_up(flags, gamma_step: float, group_size: int) -> WarmUp:
+    """Make the critic's warm-up that its flags describe."""
     # Neighbours play the same episodes, so a group is held out as a whole.
-    held_out = partial(every_fourth, together=max(1, args.group_size))
-    return WarmUp(args.w_iter, args.w_fraction, args.w_lr, args.gamma_step, held_out)
+    held_out = partial(every_fourth, together=max(1, group_size))
+    return WarmUp(flags.w_iter, flags.w_fraction, flags.w_lr, gamma_step, held_out)

@@ -80,11 +80,11 @@ def make_policy(args: Namespace) -> tuple[Engine, Renderer]:
     """Load the model and return an engine with its weights. UserError: it cannot be loaded."""
     import torch  # here, so that errors and --help need not wait for it
 
-    from ppo.model.make import make_models
+    from ppo.model.make import make_model
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    actor_critic, _, tokenizer, ends = make_models(args, device)
-    engine = make_engine(args, tokenizer, ends, SLOTS, actor_critic.dtype)
+    actor_critic, tokenizer, ends = make_model(args, args, device, args.seed)
+    engine = make_engine(args, tokenizer, ends, SLOTS, actor_critic.dtype, args.seed)
     engine.push_weights(actor_critic)
     return engine, Renderer(tokenizer, args.prompt_limit)
 

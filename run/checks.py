@@ -48,6 +48,18 @@ def check(args) -> None:
     check_reference(args)
 
 
+def check_shares(args, size: int) -> None:
+    """UserError: `size` ranks cannot share the environments and the minibatches evenly."""
+    n_env, group_size = args.n_env, 1 if args.eval_only else max(1, args.group_size)
+    if n_env % size:
+        raise UserError(f"--n-env {n_env} does not divide among {size} ranks")
+    if n_env // size % group_size:
+        share = f"the {n_env // size} environments of each of {size} ranks"
+        raise UserError(f"--group-size {group_size} does not divide {share}")
+    if args.minibatch < size:
+        raise UserError(f"--minibatch {args.minibatch} is less than a turn for each rank")
+
+
 def check_batch(args) -> None:
     turns = args.n_env * args.e_len
     batch = f"n_env x e_len = {args.n_env} x {args.e_len} = {turns} turns"
@@ -80,7 +92,7 @@ def check_reference(args) -> None:
             raise UserError(f"--kl-coef 0 has no reference for --offload {args.offload}")
         if args.lora_rank:
             raise UserError(f"--lora-rank has no copy as a reference for --offload {args.offload}")
-    if args.offload_optimizer and not args.zero_stage:
+    if args.update.offload_optimizer and not args.zero_stage:
         raise UserError(f"--offload {args.offload} needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:
         raise UserError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
@@ -95,7 +107,7 @@ def check_method(args, typed: dict) -> None:
     check_groups(args)
     name = args.advantages
     given = [flag for flag in OF_A_CRITIC if flag in typed] + ["w_epoch"] * (args.w_epoch > 0)
-    if args.no_critic and given:
+    if args.update.no_critic and given:
         raise UserError(
             f"without a critic there is nothing for {listed(given)} to set; leave it out "
             f"(--advantages {name})"
@@ -127,7 +139,7 @@ def listed(names) -> str:
 def unused(args) -> set[str]:
     """Return the names of the settings that a run with these arguments does not read."""
     names = {*UNUSED.get(args.advantages, ())}
-    if args.no_critic:
+    if args.update.no_critic:
         names |= {*OF_A_CRITIC, "w_epoch"}
     if args.memory in ("full", "verbatim"):
         names |= {"memory_length"}

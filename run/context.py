@@ -1,6 +1,6 @@
 """The run around the algorithm: its directory, checkpoints, logs, progress, signals and ranks.
 
-`with Run(args, make_ranks(args)) as run:` owns the directory until the block ends. main.py tells it
+`with Run(args, ranks) as run:` owns the directory until the block ends. main.py tells it
 where a phase begins and ends and what to log; nothing in here computes what is trained.
 """
 
@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from common.cli import command
 from common.errors import OtherRankFailed, RunError
 from run.checkpoint import Checkpoints
+from run.checks import check_shares
 from run.describe import write_args
 from run.directory import claimed_run_dir
 from run.exit import is_check, one_line
@@ -26,10 +27,11 @@ class Run:
     """A run from its claim of a directory to its last line.
 
     ranks: those of the run; exit_code: of the program, after the block
-    UserError, RunError: as `run.directory.claimed_run_dir`
+    UserError: the ranks cannot share a batch evenly, or as `run.directory.claimed_run_dir`
     """
 
     def __init__(self, args, ranks):
+        check_shares(args, ranks.size)
         self.args, self.signals = args, Signals()
         self.ranks = StoppableRanks(ranks, self.signals)
         self.cleanup, self.logger, self.exit_code = ExitStack(), None, 0

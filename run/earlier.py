@@ -93,7 +93,7 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
     `saved` has its settings, and the defaults of flags that are newer than it.
     """
     changed = changes(args, saved)
-    critic = "advantages" in changed and has_critic(saved["advantages"]) == args.no_critic
+    critic = "advantages" in changed and has_critic(saved["advantages"]) == args.update.no_critic
     if critic or changed.keys() & {*FIXED}:
         words = ", ".join(changed.values())
         raise UserError(f"--resume {args.resume} with {words}: start a new run for that")

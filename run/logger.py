@@ -54,7 +54,7 @@ class Logger:
     def describe(self, actor_critic, engine) -> None:
         """Print what this run is, before it starts."""
         args, count = self.args, sum(p.numel() for p in actor_critic.parameters()) / 1e6
-        size = f"{count:.2f} M parameters, {'no' if args.no_critic else 'with the'} critic"
+        size = f"{count:.2f} M parameters, {'no' if args.update.no_critic else 'with the'} critic"
         self.say(f"{args.env_name}, {args.model} ({size}), {self.directory}")
         settings = {name: getattr(args, name) for name in SETTINGS}
         self.console.say_table(settings | {"engine": engine.name, "ranks": self.ranks.size})

@@ -21,18 +21,19 @@ LAYOUTS = {  # --rows
 }
 
 
-def make_storage(args, ranks: Ranks) -> Collection:
+def make_storage(batch, update, ranks: Ranks) -> Collection:
+    """Make the storage for the flags of the batch; those of the update say how it is scored."""
     scoring = Scoring(
-        token_budget=args.token_budget,
+        token_budget=update.token_budget,
         ranks=ranks,
-        layout=LAYOUTS[args.rows],
-        old_scores=trained_scores if args.tis_cap is None else engine_scores,
+        layout=LAYOUTS[update.rows],
+        old_scores=trained_scores if update.tis_cap is None else engine_scores,
     )
-    schedule = FixedTurns(args.e_len)
-    if args.group_size:
-        schedule = WholeEpisodes(args.e_len, args.group_size)
-    bootstraps = at_time_limits if args.use_proper_time_limits else at_faults
+    schedule = FixedTurns(batch.e_len)
+    if batch.group_size:
+        schedule = WholeEpisodes(batch.e_len, batch.group_size)
+    bootstraps = at_time_limits if batch.use_proper_time_limits else at_faults
     options = dict(needs_bootstrap=bootstraps, make_batch=Batch)
-    if args.no_critic:  # there is no V to ask
+    if update.no_critic:  # there is no V to ask
         options = dict(needs_bootstrap=never, make_batch=CriticlessBatch)
-    return Collection(args.n_env, schedule, scoring, **options)
+    return Collection(batch.n_env, schedule, scoring, **options)

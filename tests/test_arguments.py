@@ -168,7 +168,7 @@ def test_estimators_bring_their_published_settings(name, model):
     grouped = name in ("rloo", "grpo", "gigpo")
     flags = ["--group-size", "8"] if grouped else []
     parsed = get_args(["--advantages", name, *flags, *model])
-    assert parsed.no_critic == grouped and parsed.whiten == (not grouped)
+    assert parsed.update.no_critic == grouped and parsed.update.whiten == (not grouped)
     args, plain = vars(parsed), vars(get_args(model))
     changed = {k: args[k] for k in args if args[k] != plain[k]}
     expected = PUBLISHED[name] | (NO_CRITIC if grouped else {}) | {"advantages": name}
@@ -198,7 +198,7 @@ def test_a_users_estimator_says_what_it_needs(attributes, critic, whiten, tmp_pa
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "traits", raising=False)
     args = get_args(["--advantages", "traits:own", *MODEL])
-    assert (args.no_critic, args.whiten) == (not critic, whiten)
+    assert (args.update.no_critic, args.update.whiten) == (not critic, whiten)
     assert (args.critic_layers, args.w_epoch) == ((2, 40) if critic else (0, 0))
 
 
@@ -220,7 +220,7 @@ def test_without_a_critic_its_flags_are_refused(flag, capsys):
     said = capsys.readouterr().err
     assert f"without a critic there is nothing for {flag.split()[0]} to set" in said
     assert said.count("\n") == 1
-    assert get_args([*words, "--eval-only"]).no_critic  # an evaluation trains nothing
+    assert get_args([*words, "--eval-only"]).update.no_critic  # an evaluation trains nothing
 
 
 def test_greedy_is_for_evaluation():
@@ -246,7 +246,7 @@ def test_a_short_run_evaluates_its_initial_model_unless_the_interval_is_longer()
 )
 def test_where_the_reference_and_the_optimizer_are(flags, reference, optimizer):
     args = get_args([*flags.split(), *MODEL])
-    assert (args.reference, args.offload_optimizer) == (reference, optimizer)
+    assert (args.update.reference, args.update.offload_optimizer) == (reference, optimizer)
 
 
 def test_the_number_of_flags_has_a_bound(capsys):

@@ -16,13 +16,13 @@ from envs.text_env import Observation, Step
 NO_TURN = Fault("the program ended without a trained turn: all of its calls were untrained")
 
 
-def with_untrained_calls(args, envs, engine, render, seed: int, evaluation: bool = False):
+def with_untrained_calls(sampling: str, envs, engine, render, seed: int, evaluation: bool = False):
     """Return the pool and the engine as `collect` uses them.
 
-    seed: the seed of `collect`
+    sampling: --endpoint-sampling; seed: the seed of `collect`
     evaluation: whether an episode without a turn counts as a failure
     """
-    if args.endpoint_sampling != "untrained":
+    if sampling != "untrained":
         return envs, engine
     engine = engine.wrapped if isinstance(engine, SampleEngine) else engine
     turns = TurnPool(envs, engine, render, seed, evaluation)

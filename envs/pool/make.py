@@ -13,26 +13,30 @@ AGENT_GRACE_SECONDS = 5.0  # added to an agent's own time limit, before its work
 
 
 def make_envs(
-    args, seeds: list[Iterable[int]], first: int = 0, proven: bool = False
+    environment, generation, seeds: list[Iterable[int]], first: int = 0, proven: bool = False
 ) -> ResilientPool:
-    """Make the environments of a command line, one for each item of `seeds`."""
+    """Make the environments that the flags describe, one for each item of `seeds`.
+
+    first, proven: as in `ResilientPool`
+    """
+    name, limit = environment.env_name, environment.max_episode_steps
     options = dict(
-        format_penalty=args.format_penalty,
-        max_episode_steps=args.max_episode_steps,
-        data=args.data,
-        prompts=args.prompts,
-        on_invalid=args.on_invalid,
+        format_penalty=environment.format_penalty,
+        max_episode_steps=limit,
+        data=environment.data,
+        prompts=environment.prompts,
+        on_invalid=environment.on_invalid,
     )
-    processes, threads, timeout = execution(args.env_workers)
-    if args.env_name.startswith(AGENT):
-        options |= agent_options(args, timeout)
+    processes, threads, timeout = execution(environment.env_workers)
+    if name.startswith(AGENT):
+        options |= agent_options(generation, environment.upstream, timeout)
         timeout += AGENT_GRACE_SECONDS  # an agent knows the line in which its program hangs
     else:
-        tell_time_limit(args.env_name, args.max_episode_steps)
-        if threads and ":" in args.env_name:
+        tell_time_limit(name, limit)
+        if threads and ":" in name:
             options["own_random"] = False
     return ResilientPool(
-        partial(make_variant, args.env_name, **options),
+        partial(make_variant, name, **options),
         seeds,
         workers=processes,
         timeout=timeout,
@@ -42,13 +46,13 @@ def make_envs(
     )
 
 
-def agent_options(args, timeout: float) -> dict:
+def agent_options(generation, upstream: str | None, timeout: float) -> dict:
     """Return what `envs.agents.agent` must know of the run."""
     return dict(
         timeout=timeout,
-        tokenizer=args.model,
-        prompt_limit=args.prompt_limit,
-        template=args.template_kwargs,
-        sampling=args.endpoint_sampling,
-        upstream=args.upstream,
+        tokenizer=generation.model,
+        prompt_limit=generation.prompt_limit,
+        template=generation.template_kwargs,
+        sampling=generation.endpoint_sampling,
+        upstream=upstream,
     )

@@ -52,7 +52,8 @@ class ResilientPool:
         first: int = 0,
         proven: bool = False,
     ):
-        self.n_env, self.seeds, self.name = len(seeds), seeds, name_of(make)
+        self.n_env, self.seeds, self.threads = len(seeds), seeds, threads
+        self.name = name_of(make)
         self.first, self.proven, self.rate = first, proven, FaultRate(max_faults)
         self.played = False  # whether a turn has been completed
         self.faults: list[dict] = []

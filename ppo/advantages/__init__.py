@@ -71,22 +71,22 @@ class Batch:
         return torch.where(self.response_mask, numbers, 0.0)
 
 
-def make_estimator(args) -> Callable:
+def make_estimator(update) -> Callable:
     """Return `estimate(rewards=..., ...)`, which calls the estimator of --advantages on a `Batch`.
     UserError: there is no such estimator"""
     from ppo.advantages.checked import checked  # a user's estimator may return anything
 
-    estimator = find("estimator", args.advantages, ESTIMATORS)
+    estimator = find("estimator", update.advantages, ESTIMATORS)
     check_call(estimator, "batch")
-    name = f"{defined_at(estimator)}estimator {args.advantages!r}"
+    name = f"{defined_at(estimator)}estimator {update.advantages!r}"
 
     def estimate(**turns) -> tuple[Tensor, Tensor | None]:
         batch = Batch(
             **turns,
-            gamma_step=args.gamma_step,
-            lam_step=args.lam_step,
-            gamma_token=args.gamma_token,
-            lam_token=args.lam_token,
+            gamma_step=update.gamma_step,
+            lam_step=update.lam_step,
+            gamma_token=update.gamma_token,
+            lam_token=update.lam_token,
         )
         return checked(estimator, batch, name)
 

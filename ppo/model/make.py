@@ -9,27 +9,26 @@ from ppo.model.decoder import Compute, padded, recomputed, stored
 from ppo.model.pretrained import check_decoder, load_lm
 
 
-def make_models(args, device: str):
-    """Return (actor_critic, reference, tokenizer, ends) of the command line's model.
+def make_model(generation, update, device: str, seed: int):
+    """Return (actor_critic, tokenizer, ends) for the flags of the generation and the update.
 
-    reference: None with --eval-only; ends: the token ids that end a response
+    seed: of new weights; ends: the token ids that end a response
     UserError: the model cannot be loaded or used, or flags do not fit it or the device
     """
-    life_sign(f"loading {args.model} ...")
-    torch.manual_seed(args.seed)  # adapters and heads begin alike in equal runs
-    tokens = args.prompt_limit + args.response_limit
-    lm, tokenizer, ends = load_lm(args.model, device, tokens, args.template_kwargs)
-    dtype = choose_dtype(args.dtype, device)
+    life_sign(f"loading {generation.model} ...")
+    torch.manual_seed(seed)  # adapters and heads begin alike in equal runs
+    tokens = generation.prompt_limit + generation.response_limit
+    lm, tokenizer, ends = load_lm(generation.model, device, tokens, generation.template_kwargs)
+    dtype = choose_dtype(update.dtype, device)
     actor_critic = build(
         lm,
-        critic_layers=None if args.no_critic else args.critic_layers,
+        critic_layers=None if update.no_critic else update.critic_layers,
         dtype=dtype,
-        packed=choose_packing(args.rows, device, dtype),
-        recompute=args.gradient_checkpointing,
-        lora_rank=args.lora_rank,
-    ).to(device)
-    reference = None if args.eval_only else make_reference(args, actor_critic)
-    return actor_critic, reference, tokenizer, ends
+        packed=choose_packing(update.rows, device, dtype),
+        recompute=update.gradient_checkpointing,
+        lora_rank=update.lora_rank,
+    )
+    return actor_critic.to(device), tokenizer, ends
 
 
 def build(
@@ -70,25 +69,26 @@ def build(
     return ActorOnly(lm, compute)
 
 
-def make_reference(args, actor_critic: ActorCritic):
-    """Return the reference where `args.reference` has it, or the actor without its adapters.
+def make_reference(update, actor_critic: ActorCritic):
+    """Return the frozen initial model where `update.reference` keeps it, or the actor without its
+    adapters.
 
     What it is called with and returns is as in `Reference`.
     """
-    if args.reference == "none":
+    if update.reference == "none":
         from ppo.model.reference import NoReference
 
         return NoReference()
-    if args.lora_rank:
+    if update.lora_rank:
         from ppo.model.lora import AdaptersOff
 
         return AdaptersOff(actor_critic)
-    if args.reference == "host":
+    if update.reference == "host":
         from ppo.model.reference import HostReference
 
         return HostReference(actor_critic.lm, actor_critic.compute)
     reference = Reference(actor_critic.lm, actor_critic.compute)
-    if args.reference == "sharded":
+    if update.reference == "sharded":
         from ppo.distributed import shard
 
         shard(reference)

@@ -70,6 +70,9 @@ def setting_of(args, device: int) -> Setting:
         itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
         merged=args.rows not in ("padded", "packed") and args.memory in ("full", "verbatim"),
         vllm_share=int(args.gpu_memory_utilization * device) if cuda else 0,
+        no_critic=args.update.no_critic,
+        reference=args.update.reference,
+        offload_optimizer=args.update.offload_optimizer,
     )
     same = {f.name: getattr(args, f.name) for f in fields(Setting) if f.name not in derived}
     return Setting(**same, **derived)

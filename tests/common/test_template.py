@@ -72,8 +72,8 @@ def probed(name: str, tools: bool, thinking: str, **template):
     first = asked(tools)
     remembered = memory.make("full", 0)
     remembered.reset(first)
-    args = SimpleNamespace(prompt_limit=5000, resume=None, history_thinking=thinking, memory="full")
-    return make_render(args, tokenizer_of(name), remembered)
+    environment = SimpleNamespace(history_thinking=thinking, memory="full")
+    return make_render(environment, 5000, tokenizer_of(name), [remembered])
 
 
 @pytest.mark.parametrize("tools", [False, True])
@@ -101,9 +101,9 @@ def test_a_template_that_refuses_a_role_is_one_line(role):
     each = "{%- for m in messages %}"
     assert each in CHAT_TEMPLATE
     tokenizer.chat_template = CHAT_TEMPLATE.replace(each, each + refuses)
-    args = SimpleNamespace(prompt_limit=5000, resume=None, history_thinking="keep", memory="full")
+    environment = SimpleNamespace(history_thinking="keep", memory="full")
     with pytest.raises(ValueError, match=rf"^the model's chat template refuses .*: no {role}$"):
-        make_render(args, tokenizer, first)
+        make_render(environment, 5000, tokenizer, [first])
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

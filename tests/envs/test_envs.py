@@ -166,7 +166,7 @@ def test_the_time_limit_that_nobody_named_is_told_once(name, typed, lines, capfd
         prompts=None, on_invalid="default", env_workers="2,timeout=60",
     )  # fmt: skip
     for _ in range(2):  # training and an evaluation
-        vec_env = make_envs(args, training_seeds(0, range(4)))
+        vec_env = make_envs(args, None, training_seeds(0, range(4)))
         assert len(vec_env.reset()) == 4
         vec_env.close()
     said = capfd.readouterr().out
@@ -204,7 +204,7 @@ def test_threads_leave_the_random_state_alone():
     random.seed(9)
     expected, before = random.random(), np.random.get_state()
     random.seed(9)
-    vec_env = make_envs(args, training_seeds(0, range(1)))
+    vec_env = make_envs(args, None, training_seeds(0, range(1)))
     # nothing is seeded: the first number is the next one of the whole process
     assert vec_env.reset()[0].text.startswith(str(expected))
     vec_env.close()

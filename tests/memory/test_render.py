@@ -192,10 +192,9 @@ def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
     prompt = render(messages)
     assert prompt.shortened and not prompt.overflow and len(prompt.ids) == 40
     with pytest.raises(ValueError, match=r"is below .* \(67 tokens\); raise --prompt-limit"):
-        args = SimpleNamespace(
-            prompt_limit=40, resume=None, history_thinking="strip", memory="full"
-        )
-        make_render(args, make_tokenizer(), SimpleNamespace(messages=lambda: messages))
+        environment = SimpleNamespace(history_thinking="strip", memory="full")
+        memory = SimpleNamespace(messages=lambda: messages)
+        make_render(environment, 40, make_tokenizer(), [memory])
     with pytest.raises(ValueError, match="raise --prompt-limit"):
         Renderer(make_tokenizer(), 12)(messages)  # not even the mark fits
     messages[1:1] = conversation(2)[1:-1]  # history goes first

@@ -98,7 +98,7 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
     assert len(commands) == 6 * (5 + 5 + 3 + 3)
     turns = {}
     for args in map(arguments.get_args, commands):
-        critic = not args.no_critic
+        critic = not args.update.no_critic
         assert args.eval_interval > args.num_updates and args.eval_episodes == 512
         assert (args.group_size == 8) == (args.advantages in ("rloo", "grpo", "gigpo")) != critic
         batch = args.n_env * args.e_len
@@ -237,9 +237,9 @@ def test_estimators_in_crafter_are_compared_by_return(tmp_path, capsys, monkeypa
     assert first.eval_only and first.eval_episodes == 128 and len(parsed) == 4 * 3
     for args in parsed:
         batch = args.n_env * args.e_len  # of the methods with a critic, whose e_len is the recipe's
-        assert args.num_turns == 30_720 if args.no_critic else batch == 512
-        assert args.no_critic or (args.w_epoch + args.num_updates) * batch == 30_720
-        assert args.group_size == args.n_env == 8 if args.no_critic else args.group_size == 0
+        assert args.num_turns == 30_720 if args.update.no_critic else batch == 512
+        assert args.update.no_critic or (args.w_epoch + args.num_updates) * batch == 30_720
+        assert args.group_size == args.n_env == 8 if args.update.no_critic else args.group_size == 0
         assert args.lr == 2e-4 and args.eval_episodes == 128
     ours = plan.runs([2])[0]
     end = EVALUATION | {"update": 50, "eval/success": 0.1, "eval/return": 7.25}

@@ -13,8 +13,6 @@ from transformers import AutoModelForCausalLM
 
 import main
 from arguments import get_args
-from common.ranks import Ranks
-from ppo.distributed import check_shares
 from recipes import TINY
 from run.saved import checkpoints, damaged
 
@@ -68,7 +66,7 @@ from arguments import get_args
 from recipes import TINY
 from ppo.make import make_agent
 from ppo.distributed import make_ranks
-from ppo.model.make import make_models
+from ppo.model.make import make_model, make_reference
 from storage.minibatch import MicroBatch
 
 initialize = deepspeed.initialize
@@ -81,9 +79,10 @@ def watched(**options):
 deepspeed.initialize = watched
 flags = "--env-name toy --zero-stage 3 --dtype bfloat16 --model"
 args = get_args([*flags.split(), str(TINY)])
-ranks = make_ranks(args)
-actor_critic, reference, *_ = make_models(args, ranks.device)
-agent = make_agent(args, actor_critic, ranks)
+ranks = make_ranks(args.zero_stage)
+actor_critic, *_ = make_model(args.generation, args.update, ranks.device, args.seed)
+reference = make_reference(args.update, actor_critic)
+agent = make_agent(args.update, actor_critic, ranks, args.seed)
 ids, mask = torch.arange(20).view(2, 10), torch.arange(10).expand(2, 10) > 4
 batch = MicroBatch(torch.arange(2), ids, mask, ids[mask], torch.ones(10))
 with torch.no_grad():
@@ -170,15 +169,3 @@ def test_a_checkpoint_of_shards_wants_as_many_ranks(run_of_two):
     with pytest.raises(ValueError, match="it is of 2 ranks, --zero-stage 2"):
         flags = ["--num-updates", "3", "--zero-stage", "0"]
         main.main(get_args(["--resume", str(run_of_two), *flags]))
-
-
-def test_what_ranks_cannot_share():
-    class Two(Ranks):
-        size = 2
-
-    check = lambda **sizes: check_shares(**sizes, ranks=Two())
-    check(n_env=4, minibatch=2)
-    with pytest.raises(ValueError, match="--n-env 3 does not divide among 2 ranks"):
-        check(n_env=3, minibatch=4)
-    with pytest.raises(ValueError, match="--minibatch 1 is less than a turn for each rank"):
-        check(n_env=4, minibatch=1)

@@ -168,7 +168,7 @@ def test_a_resumed_run_says_where_it_goes_on(copied, capsys):
 
 def test_a_finished_run_is_left_as_it_is(copied, capsys, monkeypatch):
     before = contents(copied)
-    monkeypatch.setattr("main.make_models", None)  # nothing is loaded for it
+    monkeypatch.setattr("main.make_model", None)  # nothing is loaded for it
     assert resume(copied) == 0
     assert f"{copied} is finished: all 4 updates are made" in capsys.readouterr().out
     assert contents(copied) == before

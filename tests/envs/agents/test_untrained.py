@@ -95,8 +95,7 @@ def two_episodes(pool, *scripts: str, given=(), **options):
 
 def wrapped(vec_env, given=(), evaluation=False):
     [first] = vec_env.reset()
-    args = SimpleNamespace(endpoint_sampling="untrained")
-    envs, engine = with_untrained_calls(args, vec_env, Answers(given), render, 0, evaluation)
+    envs, engine = with_untrained_calls("untrained", vec_env, Answers(given), render, 0, evaluation)
     return envs, engine, first
 
 

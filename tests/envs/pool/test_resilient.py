@@ -370,7 +370,7 @@ def test_a_named_environment_in_workers(pool):
 
 
 def test_the_environments_of_the_command_line():
-    args = SimpleNamespace(
+    environment = SimpleNamespace(
         env_name="toy",
         format_penalty=0.25,
         on_invalid="default",
@@ -379,7 +379,7 @@ def test_the_environments_of_the_command_line():
         data=None,
         prompts=None,
     )
-    envs = make_envs(args, evaluation_seeds(2, 2, range(2)))
+    envs = make_envs(environment, None, evaluation_seeds(2, 2, range(2)))
     envs.reset()
     [step] = play(envs, {1: ["ACTION: fly"]})[1]
     assert (step.reward, step.truncated, step.seed) == (-0.25, True, 3)

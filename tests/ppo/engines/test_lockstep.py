@@ -106,13 +106,13 @@ def test_sampling_follows_the_distribution():
 
 
 def test_the_choice_of_an_engine(tokenizer, monkeypatch):
-    def make(name, zero_stage=0, calls="refuse"):
-        args = SimpleNamespace(
-            engine=name, model="models/tiny", response_limit=7, temperature=0.5, seed=0,
-            prompt_limit=64, zero_stage=zero_stage, endpoint_sampling=calls,
-            gpu_memory_utilization=0.3, env_workers="0",
+    def make(name, sharded=False, calls="refuse"):
+        generation = SimpleNamespace(
+            engine=name, model="models/tiny", response_limit=7, temperature=0.5, prompt_limit=64,
+            endpoint_sampling=calls, gpu_memory_utilization=0.3,
         )  # fmt: skip
-        return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
+        options = dict(slots=4, dtype=torch.float32, seed=0, sharded=sharded)
+        return make_engine(generation, tokenizer, {0}, **options)
 
     monkeypatch.setitem(sys.modules, "vllm", None)  # as if it were not installed
     for module in [name for name in sys.modules if name.startswith("ppo.engines.vllm")]:
@@ -124,24 +124,24 @@ def test_the_choice_of_an_engine(tokenizer, monkeypatch):
     with pytest.raises(ValueError, match="--engine vllm cannot be imported: .*vllm"):
         make("vllm")
     with pytest.raises(ValueError, match="--zero-stage 3 needs --engine vllm"):
-        make("transformers", zero_stage=3)
+        make("transformers", sharded=True)
     with pytest.raises(ValueError, match="--endpoint-sampling untrained needs --engine vllm"):
         make("transformers", calls="untrained")
 
 
 @pytest.mark.parametrize(
-    ("hidden", "gpu", "threads", "calls", "first"),
-    [(64, False, 0, "run", "transformers"), (128, False, 0, "run", "vllm"),
-     (64, True, 0, "run", "vllm"), (64, False, "threads:8", "run", "vllm"),
-     (64, False, 0, "untrained", "vllm")],
+    ("hidden", "gpu", "slow_envs", "calls", "first"),
+    [(64, False, False, "run", "transformers"), (128, False, False, "run", "vllm"),
+     (64, True, False, "run", "vllm"), (64, False, True, "run", "vllm"),
+     (64, False, False, "untrained", "vllm")],
 )  # fmt: skip
 def test_auto_tries_the_faster_engine_first(
-    tmp_path, monkeypatch, hidden, gpu, threads, calls, first
+    tmp_path, monkeypatch, hidden, gpu, slow_envs, calls, first
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     (tmp_path / "config.json").write_text(f'{{"hidden_size": {hidden}}}')
-    told = dict(env_workers=threads, endpoint_sampling=calls)
-    names = by_speed(SimpleNamespace(model=str(tmp_path), **told))
+    generation = SimpleNamespace(model=str(tmp_path), endpoint_sampling=calls)
+    names = by_speed(generation, slow_envs)
     assert sorted(names) == ["transformers", "vllm"] and names[0] == first
 
 

@@ -424,12 +424,13 @@ def test_what_keeps_vllm_from_starting_is_one_line(tmp_path, tokenizer):
 def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys):
     def make(lm):
         lm.save_pretrained(tmp_path)
-        args = SimpleNamespace(
-            engine="auto", model=str(tmp_path), response_limit=8, temperature=1.0, seed=0,
-            prompt_limit=64, zero_stage=0, endpoint_sampling="refuse", gpu_memory_utilization=0.3,
-            env_workers="threads:2",  # without them so small a model is left to transformers
+        generation = SimpleNamespace(
+            engine="auto", model=str(tmp_path), response_limit=8, temperature=1.0,
+            prompt_limit=64, endpoint_sampling="refuse", gpu_memory_utilization=0.3,
         )  # fmt: skip
-        return make_engine(args, tokenizer, {0}, slots=4, dtype=torch.float32)
+        # so small a model is left to transformers unless environments are slow
+        options = dict(slots=4, dtype=torch.float32, seed=0, slow_envs=True)
+        return make_engine(generation, tokenizer, {0}, **options)
 
     assert isinstance(make(make_lm()).engine, TransformersEngine)
     assert "no attention kernel for heads of size 8" in capsys.readouterr().out

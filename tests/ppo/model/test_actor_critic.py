@@ -11,7 +11,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from ppo.model import decoder
 from ppo.model.actor_critic import Reference
 from ppo.model.lora import AdaptersOff
-from ppo.model.make import build, make_models
+from ppo.model.make import build, make_model, make_reference
 from ppo.model.pretrained import check_decoder
 from ppo.model.reference import HostReference
 
@@ -233,10 +233,12 @@ def models_of(model_dir: str, device: str = "cpu", **changes):
     flags = dict(
         model=model_dir, dtype="auto", prompt_limit=64, response_limit=8, rows="auto",
         critic_layers=1, gradient_checkpointing=False,
-        lora_rank=0, reference="device", eval_only=False, seed=1,
+        lora_rank=0, reference="device",
         template_kwargs={}, no_critic=False,
     )  # fmt: skip
-    return make_models(SimpleNamespace(**(flags | changes)), device)
+    flags = SimpleNamespace(**(flags | changes))
+    actor_critic, tokenizer, ends = make_model(flags, flags, device, seed=1)
+    return actor_critic, make_reference(flags, actor_critic), tokenizer, ends
 
 
 def test_the_models_of_a_command_line(model_dir):
@@ -249,7 +251,6 @@ def test_the_models_of_a_command_line(model_dir):
     assert_close(reference(turns), actor_critic(turns).logps)
     assert isinstance(models_of(model_dir, reference="host")[1], HostReference)
     assert isinstance(models_of(model_dir, lora_rank=2)[1], AdaptersOff)
-    assert models_of(model_dir, eval_only=True)[1] is None
 
 
 def test_packed_rows_need_bfloat16_on_a_gpu(model_dir, monkeypatch):
