@@ -88,7 +88,7 @@ def test_each_response_is_trained_at_its_own_temperature(engine, model_dir, tmp_
 
 
 @pytest.mark.skipif(not find_spec("vllm"), reason="only vLLM has JSON, forced calls and the like")
-def test_what_is_asked_for_beside_the_policy_is_answered_and_never_trained(tmp_path, monkeypatch):
+def test_untrained_calls_are_answered_and_never_trained(tmp_path, monkeypatch):
     sampled, answer = [], Engine.response
 
     def answered(engine, prompt, ids, logps):
@@ -119,7 +119,9 @@ def test_what_is_asked_for_beside_the_policy_is_answered_and_never_trained(tmp_p
     assert evaluated["eval/untrained_calls"] == 4.0
 
 
-def test_what_is_trained_is_what_was_sent_and_sampled(model_dir, tmp_path, monkeypatch):
+def test_trained_tokens_are_the_prompts_sent_and_the_responses_sampled(
+    model_dir, tmp_path, monkeypatch
+):
     sampled, trained = [], []
     answer, score = Engine.response, Batch.score
 

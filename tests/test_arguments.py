@@ -144,7 +144,7 @@ def test_a_run_of_an_earlier_version_is_only_evaluated(tmp_path, capsys):
     assert args.lr == 0.25 and not hasattr(args, "kl_estimator")
 
 
-def test_what_is_typed_counts_more():
+def test_typed_flags_win_over_recipes():
     args = get_args(["--env-name", "crafter", *MODEL, "--n-env", "8", "--value-clip", "0.5"])
     assert (args.n_env, args.value_clip, args.e_len) == (8, 0.5, 16)
     # 8 x 16 = 128 turns: the family's minibatch of 1024 becomes the whole batch
@@ -287,7 +287,7 @@ def test_crafter_lives_in_workers_in_the_real_run():
         ("threads:4,timeout=inf", (0, 4, math.inf)),
     ],
 )
-def test_where_environments_run(typed, meant):
+def test_env_workers_decide_where_environments_run(typed, meant):
     assert execution(get_args(["--env-workers", typed, *MODEL]).env_workers) == meant
 
 
@@ -300,7 +300,7 @@ def test_where_environments_run(typed, meant):
                         "2,timeout=x", "2,3", "1e3")),
     ],
 )  # fmt: skip
-def test_environments_run_nowhere_else(typed, said, capsys):
+def test_unknown_env_workers_are_refused(typed, said, capsys):
     with pytest.raises(SystemExit):
         get_args(["--env-workers", typed])
     err = capsys.readouterr().err
@@ -342,7 +342,7 @@ def test_help_is_there_at_once():
         assert "None" not in done.stdout  # no flag has such a default
 
 
-def test_help_shows_the_defaults_of_what_is_typed(capsys):
+def test_help_shows_the_defaults_of_the_typed_environment(capsys):
     with pytest.raises(SystemExit) as end:
         get_args(["--env-name", "babyai-goto", "--model", "org/name", "--help"])
     shown = " ".join(capsys.readouterr().out.split())

@@ -393,7 +393,7 @@ SURVIVES = [
 
 
 @pytest.mark.parametrize(("flags", "said"), SURVIVES)
-def test_what_is_no_mistake(flags, said, here, capsys):
+def test_harmless_input_is_accepted(flags, said, here, capsys):
     assert run(flags) == 0
     out, err = capsys.readouterr()
     assert said in out.splitlines()[-1] and err == ""
@@ -417,7 +417,7 @@ PROCESSES = [
 
 
 @pytest.mark.parametrize(("flags", "code", "said"), PROCESSES)
-def test_the_program_itself(flags, code, said, here):
+def test_errors_of_the_whole_program(flags, code, said, here):
     shutil.copytree("m", "torn")
     os.truncate("torn/model.safetensors", 1000)
     command = [ROOT / "main.py", *SMALL.split(), *flags.split()]

@@ -58,7 +58,7 @@ def test_the_page_of_environments_names_their_limits():
         assert given == int(limit.replace(",", "")), name
 
 
-def test_the_tour_names_what_there_is():
+def test_the_tour_names_existing_code():
     page = re.sub(r"\s+", " ", (DOCS / "tour.md").read_text())
     named = re.findall(r"`(\w+)` in `([\w/]+\.py)`", page)
     assert len(named) > 30

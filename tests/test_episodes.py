@@ -116,7 +116,7 @@ def test_a_batch_is_whole_episodes_in_groups(order):
     assert rollouts.episodes.turns == total
 
 
-def test_a_batch_does_not_depend_on_who_answers_first():
+def test_a_batch_does_not_depend_on_the_order_of_answers():
     turns = lambda rollouts: [
         [(s.seed, s.number, s.response, s.previous_digest) if s else None for s in turn]
         for turn in rollouts.steps
@@ -136,7 +136,7 @@ def test_a_group_of_one_is_an_environment_that_plays_whole_episodes():
             assert len([s for s in steps if s.seed != steps[-1].seed]) < 4
 
 
-def test_faults_are_held_and_compared_with_nothing():
+def test_faults_are_kept_and_compared_with_no_other_episode():
     from ppo.advantages.compared import groups_of
 
     faults = 0
@@ -228,7 +228,7 @@ def make_agent(actor_critic, terms=(), make=Agent, **options):
     return make(settings, actor_critic, generator, terms=terms)
 
 
-def test_an_update_and_its_figures_know_no_missing_turns():
+def test_an_update_and_its_metrics_leave_out_missing_turns():
     results = []
     for k in range(2):
         actor_critic = build(make_lm(std=0.1), 1)
@@ -251,7 +251,7 @@ def test_an_update_and_its_figures_know_no_missing_turns():
 # ---- no critic, and the KL in the loss ----------------------------------------------------------
 
 
-def test_without_a_critic_there_is_nothing_of_one():
+def test_without_a_critic_there_are_no_values_and_no_critic_metrics():
     lm = make_lm(std=0.1)
     actor_critic = build(lm, None)
     assert actor_critic.critic_parameters() == []
@@ -367,7 +367,7 @@ def test_a_run_ends_with_its_turns(tmp_path, capsys):
     assert len(lines(run / "metrics.jsonl")) == len(turns)
 
 
-def test_two_ranks_play_and_learn_what_one_process_does(tmp_path):
+def test_two_ranks_play_and_learn_like_one_process(tmp_path):
     flags = "rloo --env-name toy --num-updates 2"
     one = train(tmp_path / "one", flags)
     words = [*SMALL.split(), "--advantages", *flags.split(), "--run-dir", str(tmp_path / "two")]

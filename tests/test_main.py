@@ -80,7 +80,7 @@ def run(program):
 # ---- what a run leaves behind ---------------------------------------------------------------
 
 
-def test_it_says_what_it_does(program):
+def test_a_run_prints_its_progress(program):
     run, said = program
     begins = [
         "loading libraries ...", "loading ", "starting the engine transformers ...", "toy, ",
@@ -280,7 +280,7 @@ def test_evaluation_only(model_dir, tmp_path, capsys):
     assert "eval after 0 updates" in capsys.readouterr().out
 
 
-def test_an_evaluation_does_not_depend_on_who_plays_which_episode(model_dir, tmp_path):
+def test_an_evaluation_does_not_depend_on_the_order_of_the_environments(model_dir, tmp_path):
     flags = "--eval-only --eval-episodes 6"
     runs = [
         train(tmp_path / "pair", model_dir, flags),
@@ -292,7 +292,7 @@ def test_an_evaluation_does_not_depend_on_who_plays_which_episode(model_dir, tmp
         assert (run / "zero_shot.json").read_text() == (runs[0] / "zero_shot.json").read_text()
 
 
-def test_a_report_of_what_the_model_says(model_dir, tmp_path, capsys):
+def test_the_zero_shot_report(model_dir, tmp_path, capsys):
     run = train(tmp_path / "run", model_dir, "--eval-only --eval-episodes 6")
     (record,) = lines(run / "eval.jsonl")
     check = json.loads((run / "zero_shot.json").read_text())
@@ -402,7 +402,7 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
     assert [episode.length for episode in rollouts.episodes.finished] == [4] * 3 * N
 
 
-def test_an_episode_that_cannot_be_played_again_is_left():
+def test_collect_abandons_an_episode_that_cannot_be_replayed():
     """A program whose first request is untrained: the next episode's first turn has number 2."""
     kept = Episodes(1)
     kept.insert(0, make_step(reward=0.5, episode=3))

@@ -104,7 +104,7 @@ def test_a_broken_estimator(name):
     assert str(raised.value).startswith(said), raised.value
 
 
-def test_an_estimator_of_other_arguments():
+def test_an_estimator_with_other_arguments():
     with pytest.raises(ValueError) as raised:
         estimate("own_estimators:two")
     where = place("own_estimators.py", "two")
@@ -197,7 +197,7 @@ PROGRAM = [
 
 
 @pytest.mark.parametrize(("flags", "code", "where", "said"), PROGRAM)
-def test_the_program_says_it_in_one_line(flags, code, where, said, capfd):
+def test_the_program_reports_it_in_one_line(flags, code, where, said, capfd):
     assert main.program([*SMALL.split(), *flags.split()]) == code
     err = capfd.readouterr().err
     assert err.startswith(f"main.py: error: {place(*where)}{said}"), err
@@ -207,7 +207,7 @@ def test_the_program_says_it_in_one_line(flags, code, where, said, capfd):
         assert fault["update"] == 1 and "Traceback" in fault["traceback"]
 
 
-def test_a_syntax_error_is_told_with_its_file_and_line(capfd):
+def test_a_syntax_error_is_reported_with_its_file_and_line(capfd):
     assert main.program([*SMALL.split(), "--engine", "own_torn:Thing"]) == 2
     err = capfd.readouterr().err
     said = "(SyntaxError: invalid syntax (own_half.py, line 3)); choices: "

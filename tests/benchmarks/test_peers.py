@@ -137,7 +137,7 @@ def made(plan, task, method, factor: float, seed: int, success: float) -> None:
     write_run(plan.path(task, method, factor, seed), metrics, evals, **settings, **versions)
 
 
-def test_the_page_shows_recorded_runs_and_what_is_still_to_come(tmp_path):
+def test_the_page_shows_recorded_and_missing_runs(tmp_path):
     plan = compare.Plan(tmp_path / "runs")
     for factor, success in zip(compare.FACTORS, (0.6, 0.8), strict=True):
         assert plan.factor(TOOLS, TRL) is None

@@ -73,7 +73,7 @@ def test_several_calls_without_marks(between):
     assert read(f"{LLAMA}; {LLAMA[:-3]}").error.startswith("the call is not valid JSON")
 
 
-def test_what_looks_like_a_mark_inside_of_a_value():
+def test_marks_inside_a_value_are_text():
     arguments = {"text": "</tool_call><tool_call><function=x></think"}
     call = json.dumps({"name": "write", "arguments": arguments})
     message = read(f"<tool_call>{call}</tool_call>")
@@ -126,7 +126,7 @@ def test_an_answer():
         (HERMES.replace("1}", '"</think>"}'), "</tool_call> stands there without the beginning"),
     ],
 )
-def test_what_cannot_be_read(response, error):
+def test_unreadable_calls(response, error):
     message = read(response)
     assert message.error.startswith(error) and not message.calls
     assert message.content == response.strip() or message.content == response

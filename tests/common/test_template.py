@@ -107,7 +107,7 @@ def test_a_template_that_refuses_a_role_is_one_line(role):
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_thought_that_the_template_begins_belongs_to_the_response(name):
+def test_a_thought_opened_by_the_template_belongs_to_the_response(name):
     assert probed(name, False, "strip")(asked(False).messages).opened == OPENED.get(name, "")
 
 
@@ -152,7 +152,7 @@ def test_several_calls_in_one_message(name):
 
 
 @pytest.mark.parametrize("name", [name for name in memory.MEMORIES if name != "verbatim"])
-def test_no_memory_parts_a_call_from_its_result(name):
+def test_a_call_and_its_result_stay_together_in_every_memory(name):
     remembered = memory.make(name, 2)
     remembered.reset(asked(True))
     for t in range(7):

@@ -42,7 +42,7 @@ def test_names(name, family):
     assert env.reset(seed=3)[0] == text
 
 
-def test_options_that_are_none_are_the_environments_own():
+def test_options_of_none_leave_the_environments_defaults():
     natural = envs.make_env("babyai-open").max_episode_steps
     assert envs.make_env("babyai-open", max_episode_steps=None).max_episode_steps == natural
     assert envs.make_env("babyai-open", max_episode_steps=7).max_episode_steps == 7
@@ -159,7 +159,7 @@ def test_a_foreign_environment_has_a_time_limit():
 @pytest.mark.parametrize(
     ("name", "typed", "lines"), [("Restless", None, 1), ("Restless", 9, 0), ("Brief", None, 0)]
 )
-def test_the_time_limit_that_nobody_named_is_told_once(name, typed, lines, capfd):
+def test_an_implied_time_limit_is_announced_once(name, typed, lines, capfd):
     tell_time_limit.cache_clear()
     args = SimpleNamespace(
         env_name=f"test_envs:{name}-v0", format_penalty=0.1, max_episode_steps=typed, data=None,
@@ -225,7 +225,7 @@ def test_foreign_free_text():
     assert (terminated, info["success"]) == (True, False)
 
 
-def test_foreign_without_a_word_about_itself():
+def test_foreign_without_a_system_prompt():
     _, info = envs.make_env("small_envs:SmallPlain-v0").reset()
     assert info["system"] == "You act in a text environment, one action per turn."
 
@@ -282,7 +282,7 @@ def test_foreign_in_the_working_directory(workers, pool, tmp_path, monkeypatch):
     assert (step.action, step.valid, step.reward, step.terminated) == ("knock", True, 1.0, True)
 
 
-def test_foreign_that_fails_while_it_is_imported(tmp_path, monkeypatch):
+def test_foreign_that_fails_on_import(tmp_path, monkeypatch):
     (tmp_path / "torn_env_of_the_test.py").write_text("def")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     with pytest.raises(ValueError, match=r"cannot be imported \(SyntaxError: .*module:EnvId") as e:

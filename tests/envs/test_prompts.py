@@ -18,7 +18,7 @@ from recipes import TINY
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "prompts.toml"
 
 
-def test_the_example_takes_the_place_of_our_words():
+def test_the_example_replaces_the_built_in_prompts():
     env = make_variant("babyai-goto", prompts=prompts_of(str(EXAMPLE)))
     first = begin(env, 3)
     mission = env.unwrapped.level.mission
@@ -31,7 +31,7 @@ def test_the_example_takes_the_place_of_our_words():
     assert plain.text == first.text and plain.system != first.system  # the game stays as it was
 
 
-def test_what_the_file_leaves_out_stays_ours():
+def test_prompts_that_the_file_omits_stay_built_in():
     prompts = prompts_of(str(EXAMPLE))
     ours, theirs = (begin(make_variant("baba-goto_win", prompts=p), 0) for p in (None, prompts))
     assert ours.instruction == theirs.instruction and ours.system != theirs.system
@@ -39,7 +39,7 @@ def test_what_the_file_leaves_out_stays_ours():
     assert len({(toy.system, toy.instruction) for toy in toys}) == 1
 
 
-def test_the_fields_are_those_of_the_turn():
+def test_fields_are_filled_anew_in_each_turn():
     env = make_variant(
         "crafter", prompts={"crafter": {"instruction": "Left: {achievements} {0: 1}"}}
     )
@@ -62,7 +62,7 @@ def test_the_fields_are_those_of_the_turn():
         ("[toy]\nsystem = 3", "[toy] system must be a text"),
     ],
 )
-def test_a_file_that_cannot_be_used(text, said, tmp_path):
+def test_an_unusable_file_is_one_line(text, said, tmp_path):
     path = tmp_path / "prompts.toml"
     if text is not None:
         path.write_text(text)
@@ -81,13 +81,13 @@ def test_a_file_that_cannot_be_used(text, said, tmp_path):
         ("toy-box:Own-v0", {"toy": {"system": "x"}}, "toy-box:Own-v0 takes none"),
     ],
 )
-def test_words_that_nobody_takes(name, prompts, said):
+def test_prompts_for_an_environment_without_them_are_refused(name, prompts, said):
     with pytest.raises(ValueError) as error:
         check_prompts(name, prompts)
     assert said in str(error.value)
 
 
-def test_a_run_keeps_them_without_the_file(tmp_path, capsys):
+def test_a_resumed_run_keeps_the_prompts_without_the_file(tmp_path, capsys):
     file, run, model = tmp_path / "own.toml", tmp_path / "run", ["--model", str(TINY)]
     file.write_text("[toy]\nsystem = 'Say {actions}.'")
     args = get_args(["--env-name", "toy", "--prompts", str(file), *model])

@@ -54,7 +54,7 @@ def test_the_last_match_wins():
     env.close()
 
 
-def test_the_plain_engine_samples_what_the_other_one_does(lm, tokenizer):
+def test_the_plain_engine_samples_like_the_built_in_one(lm, tokenizer):
     results = []
     for kind in (PlainEngine, TransformersEngine):
         engine = kind(tokenizer, {0}, 6, 1.0, max_num_seqs=3)
@@ -71,7 +71,7 @@ def test_the_plain_engine_samples_what_the_other_one_does(lm, tokenizer):
         assert ours.logps == pytest.approx(theirs.logps, abs=1e-4)
 
 
-def test_the_memory_keeps_what_came_first():
+def test_the_memory_keeps_the_first_observation():
     memory, env = FirstSight(1), make_env("toy")
     memory.reset(begin(env, 1))
     first = memory.first

@@ -57,7 +57,7 @@ def test_a_response_that_the_limit_cut_is_ended_by_the_template():
         (spelled(" go") + [END], "go"),  # the template, or the memory, strips it
     ],
 )
-def test_what_was_rewritten_is_encoded_anew(sampled, shown):
+def test_a_rewritten_history_is_encoded_anew(sampled, shown):
     render = Renderer(TINY_TOKENIZER, 1000)
     prompt = render(answered(shown), [*render(QUESTION).ids, *sampled])
     assert prompt == render(answered(shown)) and prompt.reencoded
@@ -94,7 +94,7 @@ def grown(turns: int) -> Chat:
 
 
 @pytest.mark.parametrize("limit", [8, 14, 40, 100, 200])
-def test_oldest_turns_leave_in_blocks(limit):
+def test_the_oldest_turns_are_dropped_in_blocks(limit):
     render, oldest = Renderer(TOKENIZER, limit), []
     for turns in range(40):
         prompt = render(grown(turns))

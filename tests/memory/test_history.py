@@ -101,7 +101,7 @@ def test_an_invalid_response_written_out():
         ("", "ACTION: pass"),
     ],
 )
-def test_what_is_remembered_of_other_invalid_responses(response, remembered):
+def test_the_history_of_other_invalid_responses(response, remembered):
     memory = WindowMemory(1)
     envs = start(Shown, memory)
     assert not turn(envs, memory, response).valid
@@ -134,7 +134,7 @@ def test_the_penalty_comes_after_a_reward_was_made_binary():
     assert turn(envs, memory, "ACTION: green").reward == 1.0
 
 
-def test_nothing_is_remembered_of_the_episode_before():
+def test_a_new_episode_has_an_empty_history():
     memory = WindowMemory(4)
     envs = start(Shown, memory)
     steps = [turn(envs, memory, "ACTION: pink") for _ in range(4)]

@@ -248,7 +248,7 @@ class Brief(WindowMemory):
 
 
 @pytest.mark.parametrize("name", ["Forgetful", "Brief"])
-def test_whatever_a_memory_shows_the_program_gets_the_sampling_that_it_asks_for(name):
+def test_the_sampling_options_of_an_observation_reach_the_chat(name):
     # above all, an answer that is no sample must be known as such
     remembered = memory.make(f"{__name__}:{name}", 3)
     asked = Sampling(0.5, extra={"top_p": 0.9})

@@ -163,7 +163,7 @@ def test_text_is_encoded_and_decoded_as_the_tokenizer_does(text, ends):
     assert decode(ids) == TOKENIZER.decode(ids)
 
 
-def test_what_shortens_other_texts_shortens_no_prompt():
+def test_the_tokenizers_own_truncation_does_not_apply():
     tokenizer = deepcopy(TOKENIZER)
     tokenizer.backend_tokenizer.enable_truncation(2)
     tokenizer.backend_tokenizer.enable_padding(length=9)
@@ -201,7 +201,7 @@ def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
     assert render(messages).ids == prompt.ids and render(messages).overflow
 
 
-def test_what_is_kept_of_a_long_observation():
+def test_a_long_observation_keeps_its_beginning_and_end():
     assert shortened("abcdefghij", 4) == "ab\n[... 6 characters are left out here ...]\nij"
     assert shortened("abcdefghij", 3) == "ab\n[... 7 characters are left out here ...]\nj"
     assert shortened("abcdefghij", 0) == "\n[... 10 characters are left out here ...]\n"

@@ -70,7 +70,7 @@ def test_a_block_in_the_way_of_baba_is_pushed_first():
     assert reasoning == "push rule `stop` 1 step up."
 
 
-def test_a_shy_baba_player_waits_in_front_of_what_wins():
+def test_a_shy_baba_player_waits_in_front_of_the_winning_object():
     turns = play(make("babaisai", "goto_win", shy=1.0), 2)
     assert not any(info["success"] for *_, info in turns)
     # 100 turns each; a level that starts n steps away has n - 1 turns before it only waits
@@ -152,7 +152,7 @@ You face grass at your front."""
         (5, 0, "south", None, "tree"),  # nothing to make a sword of
     ],
 )
-def test_what_a_crafter_player_wants(drink, wood, where, at_once, wanted):
+def test_the_aims_of_a_crafter_player(drink, wood, where, at_once, wanted):
     sight = Sight(SIGHT.format(drink=drink, wood=wood, where=where))
     assert sight.seen["stone"] == (2, "north-east") and sight.front == "grass"
     assert sight.at_once(missing=set()) == at_once
@@ -329,11 +329,11 @@ BOX_AFTER_BALL = "pick up the red ball, then go to a blue box"
         ),
     ],
 )  # fmt: skip
-def test_what_a_babyai_player_remembers(mission, seen, text, expected):
+def test_the_memory_of_a_babyai_player(mission, seen, text, expected):
     assert babyai.thought(mission, text, seen) == expected
 
 
-def test_how_long_a_babyai_player_has_seen_the_same():
+def test_a_babyai_player_counts_equal_observations():
     assert unchanged("a", ["a", "b", "a", "a"]) == 2
     assert unchanged("a", ["a", "a", "b"]) == unchanged("a", []) == 0
     player = make("babyai-memory", "goto", known=0, learns=[4] * 6)

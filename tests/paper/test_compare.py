@@ -126,7 +126,7 @@ def test_ablations_change_one_thing(tmp_path, capsys, monkeypatch):
     ]  # fmt: skip
 
 
-def test_the_page_says_how_far_it_is(tmp_path, capsys, monkeypatch):
+def test_the_page_shows_its_progress(tmp_path, capsys, monkeypatch):
     runs = tmp_path / "runs"
     plan = search(runs)
     path = runs / "estimators.md"

@@ -62,7 +62,7 @@ def test_differences_over_seeds():
     assert mean == pytest.approx(1 / 6) and (low, high) == (-0.5, 0.5)
 
 
-def test_a_difference_with_the_doubt_of_one_side():
+def test_a_difference_with_one_known_error():
     rng = np.random.default_rng(7)
     seeds = list(rng.normal(0.5, 0.03, 5))
     _, low, high = difference([seeds], [[0.4]])
@@ -92,14 +92,14 @@ def test_differences_over_episodes_by_hand():
     assert share_difference([(0.0, 8)], [(0.0, 8)])[2] == pytest.approx(1.959964 * 0.018**0.5)
 
 
-def test_three_words():
+def test_three_verdicts():
     assert verdict(0.01, 0.3, 0.05) == "seen"
     assert verdict(-0.1, 0.04, 0.05) == "not seen"
     assert verdict(-0.1, 0.06, 0.05) == "not decided"
     assert verdict(-0.2, -0.1, 0.0) == "not seen" and verdict(-0.2, 0.0, 0.0) == "not decided"
 
 
-def test_the_word_of_a_claim(tmp_path):
+def test_the_verdict_of_a_claim(tmp_path):
     levels = {"low": 0.1, "high": 0.9}
     found = {
         name: [made(tmp_path / f"{name}{k}", success, rollout__success=[1 - success] * 3)

@@ -181,7 +181,7 @@ def test_a_mistake_is_one_line_and_code_2(words, message, tmp_path, capsys, monk
     assert message in error
 
 
-def test_what_is_done_is_skipped_and_what_is_begun_goes_on(tmp_path, capsys):
+def test_finished_runs_are_skipped_and_unfinished_ones_go_on(tmp_path, capsys):
     last = SCALES["embedded"]["recipes"]["crafter"]["num_updates"]
     settings = dict(env_name="crafter", num_updates=last, eval_episodes=128)
     for seed, updates in ((1, (0, last)), (2, (0,))):

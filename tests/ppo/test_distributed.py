@@ -134,7 +134,7 @@ def check_equal(by_two: Path, by_one: Path) -> None:
             assert [one[k] for k in same] == wanted, (file, same)
 
 
-def test_two_ranks_play_and_learn_what_one_process_does(run_of_two, tmp_path):
+def test_two_ranks_play_and_learn_like_one_process(run_of_two, tmp_path):
     flags = ["--model", TINY, "--num-updates", 2, "--run-dir", tmp_path / "run"]
     assert main.program([str(word) for word in FLAGS[1:] + flags]) == 0
     evals = lines(run_of_two / "eval.jsonl")
@@ -155,7 +155,7 @@ def test_two_ranks_call_tools(tmp_path):
     assert lines(tmp_path / "one" / "metrics.jsonl")[0]["rollout/valid_action"] > 0.5
 
 
-def test_what_two_ranks_save(run_of_two):
+def test_two_ranks_save_one_checkpoint(run_of_two):
     assert [path.name for path in checkpoints(run_of_two)][-1] == "update-000002"
     assert all(damaged(path) is None for path in checkpoints(run_of_two))
     lm = AutoModelForCausalLM.from_pretrained(run_of_two / "model", dtype=torch.float32)

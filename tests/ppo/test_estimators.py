@@ -121,7 +121,7 @@ def test_several_episodes_of_an_environment():
 
 
 @pytest.mark.parametrize("estimator", GROUPED)
-def test_equal_returns_say_nothing(estimator):
+def test_equal_returns_give_advantages_of_0(estimator):
     # .1 + .2 and .3 differ in their last bit: a tie that rounding breaks is still a tie
     envs = [[[[0.1], [0.2]]], [[[0.3]]], [[[0.1, 0.1], [0.1]]]]
     for dtype in (torch.float64, torch.float32):
@@ -239,7 +239,7 @@ def test_turn_gae_is_dual_gae_where_turns_are_single_tokens():
         assert_close(ours, theirs)
 
 
-def test_token_gae_knows_no_turns():
+def test_token_gae_ignores_turn_boundaries():
     # gamma .5, lam .5, V = 0: delta = 0 0 | 0 1, A = c^3, c^2, c, 1 with c = .25, turns or not
     batch = batch_of([[[[0, 0], [0, 1]]]], [[2]], gamma_token=0.5, lam_token=0.5)
     advantages, returns = token_gae(batch)

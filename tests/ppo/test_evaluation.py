@@ -67,7 +67,7 @@ def test_an_evaluation_keeps_numbers_in_arrays():
     assert list(response.ids) == [3, 4] and evaluation.previous_ids(0) == [1, 2, 3, 4]
 
 
-def test_who_is_free_plays_the_next_episode():
+def test_the_next_free_environment_plays_the_next_episode():
     envs = ResilientPool(Dice, evaluation_seeds(5, 2, range(2)))
     assert [first.text.split()[1] for first in envs.reset()] == ["1", "3"]
     ended = []
@@ -155,7 +155,7 @@ def test_an_episode_that_cannot_be_begun_is_missing_in_the_evaluation(bad, monke
     assert evaluation.summary()["eval/episodes"] == 4
 
 
-def test_the_evaluation_is_the_same_whoever_plays_it():
+def test_the_evaluation_does_not_depend_on_the_number_of_environments():
     make = partial(make_env, "toy")
     returns = [
         sorted(e.ret for e in play_evaluation(make, 12, n).episodes.finished) for n in (1, 4, 12)
@@ -164,7 +164,7 @@ def test_the_evaluation_is_the_same_whoever_plays_it():
     assert len(set(returns[0])) > 1  # the episodes are not all alike
 
 
-def test_panel_seeds_are_no_training_seeds():
+def test_evaluation_seeds_and_training_seeds_are_disjoint():
     evaluation = set(evaluation_seeds(1000, 4, range(4))[0])
     assert evaluation == {2 * k + 1 for k in range(1000)}
     for seed in range(5):

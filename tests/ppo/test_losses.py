@@ -11,7 +11,7 @@ from ppo.losses import explained_variance, first_token_weights, policy_loss, val
 from ppo.terms import capped_policy_loss
 
 
-def test_policy_loss_clips_only_what_went_far_enough():
+def test_the_policy_loss_is_clipped_only_beyond_the_range():
     # clip .2; ratios 1.5, 1.5, .5, .5 with A = 1, -1, 1, -1
     #   ratio 1.5: A = 1: max(-1.5, -1.2) = -1.2, clipped;   A = -1: max(1.5, 1.2) = 1.5
     #   ratio .5:  A = 1: max(-.5, -.8) = -.5;               A = -1: max(.5, .8) = .8, clipped
@@ -37,7 +37,7 @@ def test_first_token_weights():
     assert_close(first_token_weights(mask, 3.0), expected)
 
 
-def test_a_capped_ratio_bounds_what_a_bad_token_costs():
+def test_a_capped_ratio_bounds_the_loss_of_a_bad_token():
     # the engine gave e^-3 to a token whose probability is 1: the ratio 20.1 is capped at 2
     logps, old = torch.zeros(2, requires_grad=True), torch.tensor([-3.0, math.log(1 / 1.5)])
     loss, clipped = capped_policy_loss(logps, old, torch.tensor([-1.0, -1.0]), 0.2, cap=2.0)

@@ -56,7 +56,7 @@ def test_only_the_critic_moves(k):
         assert p.grad is None, name
 
 
-def test_the_actors_optimizer_knows_nothing_of_it():
+def test_the_actors_optimizer_state_is_untouched():
     agent = make_agent()
     warm_up(agent, fill_batch(E=4, N=8))
     actor, critic = (group["params"] for group in agent.optimizer.param_groups)
@@ -138,7 +138,7 @@ def batch_of(turns: dict[int, list], E: int) -> Batch:
     return rollouts.join()
 
 
-def test_what_an_environments_fault_cut_is_not_judged():
+def test_episodes_cut_by_faults_are_left_out_of_the_explained_variance():
     turns = {n: [(3, {}), (3, dict(truncated=True, fault="lost"))] for n in range(4)}
     figures = warm_up(standing_agent(), batch_of(turns, 2))
     assert not any("explained" in name for name in figures)
@@ -162,13 +162,13 @@ def test_the_held_out_explained_variance_of_a_constructed_case():
     assert figures["warmup/turns"] == 16
 
 
-def test_without_a_finished_episode_nothing_is_claimed():
+def test_without_a_finished_episode_there_is_no_explained_variance():
     turns = {n: [(3, dict(reward=1.0))] for n in range(8)}
     figures = warm_up(standing_agent(), batch_of(turns, 1))
     assert "warmup/explained_variance_held_out" not in figures
 
 
-def test_the_critic_learns_what_prompts_are_worth():
+def test_the_critic_learns_the_values_of_prompts():
     # prompts that end with 50 are worth 1, with 60 nothing
     worth = {50: 1.0, 60: 0.0}
     g = torch.Generator().manual_seed(0)

@@ -62,7 +62,7 @@ def test_faults_are_shown_where_there_were_any(tmp_path):
     assert rows == ["0", "3", "-"]
 
 
-def test_what_is_no_run_is_one_line_and_code_2(tmp_path, capsys):
+def test_a_directory_without_a_run_is_one_line_and_code_2(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("reports.evaluations: error: no evaluations: ")
     write_eval_table(tmp_path)

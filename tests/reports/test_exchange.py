@@ -32,7 +32,7 @@ def labelled(record: dict) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("opened", ["<think>", ""])
-def test_reasoning_words_and_call(opened):
+def test_a_response_splits_into_reasoning_text_and_call(opened):
     thought, words = f"{opened}one and\none</think>\n\n", "I add.\n"
     text = thought + words + CALL
     parts = labelled(turn(text, len(thought + words), reply=reply(("add", {"a": 1}))))
@@ -113,7 +113,7 @@ def test_results_that_cannot_be_paired_come_after_the_calls():
     assert [(m.kind, m.name) for m in messages_of(record)] == calls + 3 * [("result", "tool")]
 
 
-def test_users_and_what_could_not_be_read():
+def test_users_and_unreadable_messages():
     user = {"role": "user", "content": "Error-free, and now?"}
     [message] = messages_of(turn("hello", reply=reply(words="hello"), followed=[user]))
     assert message == LoggedMessage("user", "", "Error-free, and now?")

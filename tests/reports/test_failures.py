@@ -135,7 +135,7 @@ def test_mistakes(words, message, tmp_path, monkeypatch, capsys):
     assert message in err and err.count("\n") == 1
 
 
-def test_what_eval_only_played(tmp_path, capsys):
+def test_reports_read_the_turns_of_an_eval_only_run(tmp_path, capsys):
     prompts = tmp_path / "own.toml"
     prompts.write_text("[toy]\nsystem = 'Of {actions}: say one.'")
     words = f"--env-name toy --eval-only --eval-episodes 4 --n-env 2 --log-envs 1 --model {TINY} "

@@ -44,7 +44,7 @@ def test_flags_that_only_older_runs_have_make_no_difference(tmp_path):
     assert groups[1].label == "kl_horizon 500"
 
 
-def test_labels_name_the_few_settings_that_tell_all_groups_apart(tmp_path):
+def test_labels_name_the_fewest_settings_that_distinguish_all_groups(tmp_path):
     # lr splits four runs into two, clip into three; e_len says no more than clip, lr the rest
     settings = [(1, 1, 8), (1, 2, 8), (2, 2, 8), (1, 3, 16)]  # lr, clip, e_len
     paths = [
@@ -68,7 +68,7 @@ def test_a_run_that_is_given_twice_counts_once(tmp_path):
     assert len(read_runs([run, tmp_path / "x" / ".." / "run"], [])) == 1
 
 
-def test_what_is_no_run_makes_no_names_longer(tmp_path):
+def test_other_directories_do_not_lengthen_the_labels(tmp_path):
     paths = [write_run(tmp_path / "runs" / name) for name in ("a", "b")]
     assert [run.name for run in read_runs([*paths, tmp_path / "nothing"], [])] == ["a", "b"]
 

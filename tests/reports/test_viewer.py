@@ -128,7 +128,7 @@ def test_the_token_in_which_the_action_begins(tokens, action_at, split_at):
     assert action_token(tokens, response, min(action_at, len(response))) == split_at
 
 
-def test_colours_end_where_98_of_100_tokens_are():
+def test_colours_saturate_at_the_98th_percentile():
     # sizes .01, .02, ..., 1: 98 are below .99; where nearly all are 0 it is the largest, or 1
     sizes = [(-1) ** k * k / 100 for k in range(1, 101)]
     record = turn(tokens=["x"] * 100, advantages=sizes, values=[None] * 100, kl=[0.0] * 99 + [-0.3])
@@ -292,7 +292,7 @@ def test_calls_and_users_are_printed_in_plain_words(tmp_path, capsys):
     assert "   call:\n<tool_call>...<end>\n   -> add(" in output  # the tokens have their colours
 
 
-def test_the_page_holds_the_parts_of_a_turn_and_what_was_exchanged(tmp_path):
+def test_the_page_holds_the_parts_of_a_turn_and_its_messages(tmp_path):
     [episode] = data_of(dialogue_page(tmp_path, episodes_of(with_tools()), {}))["episodes"]
     call, bad, answer = episode["turns"]
     assert call["parts"] == [["REASONING", 2], ["SAYS", 3], ["CALL", 5]]
@@ -369,7 +369,7 @@ def test_a_gif(played):
     assert Image.open(played / "env-0-episode-0.gif").n_frames == 4
 
 
-def test_what_cannot_be_played_again(played, capsys):
+def test_episodes_that_cannot_be_replayed(played, capsys):
     env, records = make_env("babyai-goto", max_episode_steps=9), read_log(played)
     with pytest.raises(ValueError, match="1 of its turns are not in the log"):
         replay(env, LoggedEpisode(0, 0, records[1:2]))

@@ -67,7 +67,7 @@ def counted(*turns) -> dict[str, int]:
         ((response(), step(truncated=True, fault="it died")), {FAULT}),
     ],
 )
-def test_what_counts_as_which_failure(turn, kinds):
+def test_kinds_of_failures(turn, kinds):
     assert counted(turn) == dict.fromkeys(kinds, 1)
 
 
@@ -87,7 +87,7 @@ def test_repetition_by_hand():
     assert check_figures(transcript)["failures"][REPEATED]["count"] == 0
 
 
-def test_examples_show_what_was_seen_before():
+def test_examples_show_the_observation_before_the_response():
     transcript = Transcript()
     transcript.add(0, response(), step(valid=False, seed=7, number=1))  # seen before: not known
     transcript.add(0, response("second"), step(valid=False, sees="a key", seed=7, number=2))
@@ -97,7 +97,7 @@ def test_examples_show_what_was_seen_before():
     assert check_figures(transcript)["failures"][LOST]["example"] is None
 
 
-def test_after_an_episode_the_next_one_is_what_is_seen():
+def test_after_an_episode_the_first_observation_of_the_next_one_counts():
     transcript = Transcript()
     transcript.add(0, response(), step(terminated=True, success=True))
     transcript.add(0, response(), step(valid=False))

@@ -56,7 +56,7 @@ def test_a_card_written_elsewhere_names_no_directory_as_the_base(run, tmp_path, 
     assert "base_model" not in model_card(tmp_path, 3)
 
 
-def test_the_command_of_a_card_has_what_is_not_as_usual(run, tmp_path):
+def test_the_command_of_a_card_has_the_settings_that_differ_from_the_defaults(run, tmp_path):
     about = json.loads((run / "args.json").read_text())
     about["args"] |= {"memory": "full", "max_episode_steps": 9, "history_thinking": "strip"}
     about["args"] |= {"data": "/home/me/rows.jsonl"}  # its path says nothing to others
@@ -79,7 +79,7 @@ def test_a_card_counts_evaluations_up_to_its_model(tmp_path):
                     "| 2 | 4 | 0.750 [0.100, 0.900] | 0.000 +- 0.000 | 3.0 |"]  # fmt: skip
 
 
-def test_evaluations_that_somebody_asked_for_fill_gaps(tmp_path):
+def test_requested_evaluations_fill_gaps(tmp_path):
     line = lambda update, success, **more: json.dumps({
         "update": update, "eval/episodes": 4, "eval/success": success, "eval/success_low": 0.1,
         "eval/success_high": 0.9, "eval/return": 0, "eval/return_stderr": 0, "eval/episode_len": 3,

@@ -107,7 +107,7 @@ FLAGS = [
 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
-def test_with_vllm_as_well(tmp_path):
+def test_a_run_with_vllm_resumes(tmp_path):
     train(
         tmp_path,
         str(TINY),
@@ -175,7 +175,7 @@ def test_a_finished_run_is_left_as_it_is(copied, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("lost", ["model", "the last evaluation"])
-def test_what_a_finished_run_lacks_is_made_up_for(lost, copied, toy_run):
+def test_a_finished_run_makes_missing_files_again(lost, copied, toy_run):
     if lost == "model":  # killed between the last checkpoint and model/
         remove(copied / "model")
     else:
@@ -187,7 +187,7 @@ def test_what_a_finished_run_lacks_is_made_up_for(lost, copied, toy_run):
     assert (checkpoints(copied)[-1] / "state.pt").stat().st_ino == stamp  # not saved again
 
 
-def test_an_evaluation_that_was_asked_for_ends_no_run(copied, toy_run, monkeypatch):
+def test_a_requested_evaluation_does_not_end_a_run(copied, toy_run, monkeypatch):
     lines = (copied / "eval.jsonl").read_text().splitlines(keepends=True)
     (copied / "eval.jsonl").write_text("".join(lines[:-1]))  # killed in its last evaluation
     played = []
@@ -267,7 +267,7 @@ def test_evaluation_only_leaves_a_run_as_it_is(copied):
     assert after == before
 
 
-def test_what_a_checkpoint_was_made_with_cannot_change(toy_run, capsys):
+def test_settings_that_a_checkpoint_depends_on_cannot_change(toy_run, capsys):
     def refused(flags: str) -> str:
         with pytest.raises(SystemExit):
             get_args(["--resume", str(toy_run), *flags.split()])
@@ -297,7 +297,7 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("harm", [tear, flip, Path.unlink])
 @pytest.mark.parametrize("file", ["state.pt", "SHA256SUMS"])
-def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(harm, file, copied, capsys):
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(harm, file, copied, capsys):
     harm(checkpoints(copied)[-1] / file)
     assert load_checkpoint(copied)["update"] == 3
     assert "update-000004 is damaged" in capsys.readouterr().out
@@ -377,7 +377,9 @@ def test_model_may_be_a_link(tmp_path, lm, tokenizer, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "model", "other"}
 
 
-def test_a_checkpoint_that_cannot_be_deleted_is_told(tmp_path, lm, tokenizer, capsys, monkeypatch):
+def test_a_checkpoint_that_cannot_be_deleted_is_reported(
+    tmp_path, lm, tokenizer, capsys, monkeypatch
+):
     options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE, whole=set())
     save = partial(save_snapshot, tmp_path, keep=1, **options)
 

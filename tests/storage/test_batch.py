@@ -94,7 +94,7 @@ def test_next_values_where_a_time_limit_is_a_failure():
     assert batch.episode_ends.tolist() == [[False, True], [True, False]]
 
 
-def test_a_failed_environment_is_no_failure_of_the_policy():
+def test_an_environments_fault_is_bootstrapped_and_not_a_failure():
     batch = scored(two_by_two(fault="it raised"))  # V of [1, 1, 6], as with proper limits
     batch.compute_returns(ESTIMATOR)
     assert_close(batch.next_values(), torch.tensor([[0.3, 0.6], [0.0, 0.8]]))

@@ -65,7 +65,7 @@ def test_the_share_of_the_prompt_tokens_that_is_saved():
 
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 99), budget=st.sampled_from([1, 40, 10**6]), data=st.data())
-def test_every_turn_once_and_its_row_says_what_it_said(seed, budget, data):
+def test_each_turn_is_in_one_row_with_its_own_tokens(seed, budget, data):
     always = partial(merged, worth=0.0)
     rollouts = fill_batch(E=4, seed=seed, extends=True, token_budget=budget, layout=always)
     rows = data.draw(st.lists(st.sampled_from(rollouts.rows), unique=True, min_size=1))
@@ -80,7 +80,7 @@ def test_every_turn_once_and_its_row_says_what_it_said(seed, budget, data):
 @pytest.mark.parametrize(("extends", "rows", "merges"), [
     (True, "merged", True), (True, "auto", True), (True, "padded", False), (False, "auto", False),
 ])  # fmt: skip
-def test_what_the_flag_says(extends, rows, merges):
+def test_the_layouts_of_the_rows_flag(extends, rows, merges):
     rollouts = fill_batch(extends=extends, layout=LAYOUTS[rows])
     together = rollouts.layout.together(rollouts.rows)
     assert (len(together) < len(rollouts.rows)) == merges

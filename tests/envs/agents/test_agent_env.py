@@ -107,14 +107,14 @@ def test_an_async_program(play):
     assert steps[-1].reward == 1 and steps[-1].terminated
 
 
-def test_calls_at_once_are_answered_in_the_order_of_arrival(play):
+def test_concurrent_requests_are_answered_in_the_order_of_arrival(play):
     first, steps = play("together", *(f"answer {k}" for k in range(4)))
     asked = texts([first, *(step.observation for step in steps)])
     assert asked[:4] == [f"number {k}" for k in range(4)]
     assert steps[-1].reward == 4
 
 
-def test_calls_of_tools_go_to_the_program_and_come_back(play):
+def test_tool_calls_go_to_the_program_and_their_results_come_back(play):
     said = 'Well.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
     first, (called, bad) = play("with_tools", said, "<tool_call>{oh</tool_call>")
     assert [tool["function"]["name"] for tool in first.template["tools"]] == ["add"]
@@ -130,7 +130,7 @@ def test_calls_of_tools_go_to_the_program_and_come_back(play):
     assert bad.metrics == {"parse_failures": 1}
 
 
-def test_a_program_hears_that_its_answer_was_cut(play):
+def test_a_cut_answer_has_finish_reason_length(play):
     _, steps = play("cut", *[ResponseText("x", truncated=True)] * 4)
     assert steps[-1].reward == 1
     _, steps = play("cut", *[ResponseText("x", truncated=True)] * 3, ResponseText("x"))
@@ -138,7 +138,7 @@ def test_a_program_hears_that_its_answer_was_cut(play):
 
 
 @pytest.mark.parametrize("response", ["1", "True", "0.5", "None", "{'reward': 1, 'success': 0}"])
-def test_what_a_program_may_return(response, play):
+def test_valid_results_of_a_program(response, play):
     _, [step] = play("returns", response)
     assert step.reward == {"1": 1, "True": 1, "0.5": 0.5, "None": 0}.get(response, 1)
     assert step.success == (response in ("1", "True", "0.5"))
@@ -155,14 +155,14 @@ def test_what_a_program_may_return(response, play):
         "{'reward': 1, 'sucess': True}",
     ],
 )
-def test_what_it_may_not_return(response, play):
+def test_invalid_results_of_a_program(response, play):
     with pytest.raises(
         BrokenContract, match=r"returns returned .*; it must return a finite number"
     ):
         play("returns", response)
 
 
-def test_a_payment_must_be_a_number(play):
+def test_a_reward_must_be_a_number(play):
     with pytest.raises(BrokenContract, match="pays_words paid 'much'; it must be a finite number"):
         play("pays_words", "hello")
 
@@ -186,7 +186,7 @@ def test_a_crash_before_the_first_request(pool, mine):
         pool(partial(make_env, "agent:my_agents:early_crash"), [[1, 2]]).reset()
 
 
-def test_a_program_that_ends_without_asking(play, pool):
+def test_a_program_that_ends_without_a_request(play, pool):
     with pytest.raises(BrokenContract, match="ends_at_once ended without asking http://127.0.0.1"):
         play("ends_at_once")
 
@@ -195,7 +195,7 @@ def test_a_program_may_take_as_long_as_it_likes(play):
     assert play("echo", timeout=float("inf"))[0].text
 
 
-def test_a_program_that_never_asks_is_a_fault_within_the_limit(mine):
+def test_a_program_that_sends_no_request_is_a_fault_after_the_time_limit(mine):
     env = make_env("agent:my_agents:never_asks", timeout=0.3)
     with pytest.raises(Fault) as fault:
         begin(env, 0)
@@ -233,7 +233,7 @@ process.end_with(program)
     assert done.returncode == 7
 
 
-def test_programs_that_hang_do_not_pile_up(play, monkeypatch):
+def test_hanging_programs_do_not_accumulate(play, monkeypatch):
     monkeypatch.setattr(agent_threads, "GRACE_SECONDS", 0.1)
     for _ in range(5):
         with pytest.raises(Fault):
@@ -306,7 +306,7 @@ def test_an_answer_between_a_time_out_and_the_retry_is_not_lost(play, monkeypatc
     assert act(env, "twice").reward == 1
 
 
-def test_what_is_refused_is_an_error_of_the_program(play):
+def test_a_refused_request_is_an_error_of_the_program(play):
     first, [step] = play("refused", "yes")
     assert first.text.startswith("400: ") and "top_p cuts the distribution off" in first.text
     assert step.reward == 1
@@ -314,7 +314,7 @@ def test_what_is_refused_is_an_error_of_the_program(play):
     assert first.text == "hello"  # served with the run's sampling
 
 
-def test_two_megabytes_and_the_prompt_limit(play, model_dir):
+def test_a_prompt_of_two_megabytes_exceeds_the_prompt_limit(play, model_dir):
     first, [step] = play("long_winded", "yes", tokenizer=model_dir, prompt_limit=500)
     # the template of the tests: "user: ", the text, a line break, and "assistant: "
     tokens = 6 + 2**21 + 1 + 11
@@ -378,7 +378,7 @@ def test_with_a_thread_each_agents_wait_at_the_same_time(pool):
     assert texts(envs.reset()) == ["all are here"] * 8
 
 
-def test_a_replay_leads_to_the_same_place(pool):
+def test_a_replay_leads_to_the_same_observation(pool):
     make = partial(make_env, "agent:agent_programs:cut")
     envs = pool(make, [training_seeds(0, range(1))[0]])
     envs.reset()

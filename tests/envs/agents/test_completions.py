@@ -25,13 +25,13 @@ def answer(response: str, **options) -> dict:
     return made["choices"][0]
 
 
-def test_words():
+def test_a_text_without_a_call():
     choice = answer("Hi.")
     assert choice["message"] == {"role": "assistant", "content": "Hi."}
     assert choice["finish_reason"] == "stop"
 
 
-def test_a_call():
+def test_a_tool_call():
     choice = answer(f"Well.\n{CALL}\n{CALL}", tools=[TOOL])
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] == "Well."
@@ -42,7 +42,7 @@ def test_a_call():
     assert answer(CALL, tools=[TOOL])["message"]["content"] is None
 
 
-def test_values_that_are_texts_become_what_the_schema_says():
+def test_text_values_are_converted_to_the_schemas_types():
     xml = ("<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n2\n"
            "</parameter>\n</function>\n</tool_call>")  # fmt: skip
     [call] = answer(xml, tools=[TOOL])["message"]["tool_calls"]
@@ -73,7 +73,7 @@ UNREADABLE = [{"enum": 5}, {"anyOf": [3]}, {"type": 7}, {"properties": ["a"]}, {
 
 
 @pytest.mark.parametrize("schema", [{"type": "integer"} | NULLS, {"type": None}, *UNREADABLE])
-def test_schemas_with_nulls_and_schemas_that_are_none(schema):
+def test_nullable_and_missing_schemas(schema):
     known = {"x": schema, "y": {"type": "integer", "properties": {"a": None}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": known}}}
     xml = "<parameter=x>3</parameter><parameter=y>4</parameter>"
@@ -99,7 +99,7 @@ def test_half_of_a_surrogate_pair_becomes_a_question_mark():
 
 
 @pytest.mark.parametrize("response", [CALL, "<tool_call>{oh</tool_call>"])
-def test_without_tools_a_call_is_words(response):
+def test_without_tools_a_call_is_plain_text(response):
     asked = request()
     assert not parse_response(asked, response).error
     assert answer(f"So: {response}")["message"] == {
@@ -107,14 +107,14 @@ def test_without_tools_a_call_is_words(response):
     }  # fmt: skip
 
 
-def test_a_thought_stands_apart():
+def test_reasoning_has_a_field_of_its_own():
     message = answer(f"<think>\nhm\n</think>\n\nWell. {CALL}", tools=[TOOL])["message"]
     assert (message["reasoning_content"], message["content"]) == ("hm", "Well.")
     message = answer(f"<think>\n{CALL}\n</think>\n\nNo call.")["message"]
     assert (message["reasoning_content"], message["content"]) == (CALL, "No call.")
 
 
-def test_a_call_that_cannot_be_read_is_words():
+def test_an_unreadable_call_is_plain_text():
     asked = request(tools=[TOOL])
     message = parse_response(asked, "<tool_call>{oh</tool_call>")
     assert "not valid JSON" in message.error
@@ -123,7 +123,7 @@ def test_a_call_that_cannot_be_read_is_words():
     }  # fmt: skip
 
 
-def test_stops_cut_the_answer_and_not_the_sample():
+def test_stop_texts_cut_the_answer_but_not_the_trained_response():
     choice = answer(ResponseText("one\ntwo", truncated=True), stop=["\n", "two"])
     assert choice["message"]["content"] == "one" and choice["finish_reason"] == "stop"
 
@@ -133,7 +133,7 @@ def test_the_response_limit():
     assert answer(ResponseText(CALL, truncated=True), tools=[TOOL])["finish_reason"] == "length"
 
 
-def test_a_stream_has_the_same_as_an_answer():
+def test_a_stream_has_the_same_content_as_an_answer():
     asked = request(tools=[TOOL])
     whole = completion(asked, CALL, parse_response(asked, CALL), turn=3, tokens=2)
     said, ended, used = chunks(whole, usage=True)

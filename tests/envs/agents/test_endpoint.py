@@ -59,7 +59,7 @@ def next_call(session):
     return session.events.get(timeout=10)
 
 
-def test_a_plain_answer(session, asking):
+def test_a_completion(session, asking):
     end = asking(HELLO)
     give(next_call(session), "Hi.")
     status, text = end()
@@ -79,7 +79,7 @@ def pieces_of(text: str) -> list[dict]:
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
 
 
-def test_a_stream(session, asking):
+def test_a_streamed_completion(session, asking):
     end = asking(HELLO | {"stream": True, "stream_options": {"include_usage": True}})
     give(next_call(session), "Hi.")
     said, ended, used = pieces_of(end()[1])
@@ -89,7 +89,7 @@ def test_a_stream(session, asking):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_blanks_keep_a_slow_answer_alive(stream, session, asking, monkeypatch):
+def test_blanks_keep_a_slow_connection_open(stream, session, asking, monkeypatch):
     monkeypatch.setattr(endpoint, "KEEP_ALIVE_SECONDS", 0.02)
     # the client waits 1 s for each byte, and 0.3 s for the whole would be too little
     end = asking(HELLO | {"stream": stream}, timeout=1)
@@ -106,7 +106,7 @@ def test_blanks_keep_a_slow_answer_alive(stream, session, asking, monkeypatch):
         assert json.loads(text)["choices"][0]["message"]["content"] == "At last."
 
 
-def test_a_slow_answer_of_a_closed_session_breaks_off(session, asking, monkeypatch):
+def test_closing_a_session_breaks_off_its_slow_answer(session, asking, monkeypatch):
     monkeypatch.setattr(endpoint, "KEEP_ALIVE_SECONDS", 0.02)
 
     def asks():
@@ -124,7 +124,7 @@ def test_a_slow_answer_of_a_closed_session_breaks_off(session, asking, monkeypat
     assert broken
 
 
-def test_401_for_who_waits_and_for_who_comes_later(session, asking):
+def test_waiting_and_later_requests_of_a_closed_session_get_401(session, asking):
     ends = [asking(HELLO), asking(HELLO)]  # equal requests are two calls
     for _ in range(2):
         next_call(session)
@@ -135,7 +135,7 @@ def test_401_for_who_waits_and_for_who_comes_later(session, asking):
         assert json.loads(text)["error"]["code"] == "invalid_api_key"
 
 
-def test_a_retry_joins_the_request_that_waits(session, asking):
+def test_a_retry_joins_the_waiting_request(session, asking):
     ends = [asking(HELLO)]
     call = next_call(session)
     ends += [asking(HELLO, x_stainless_retry_count="1")]
@@ -149,7 +149,7 @@ def test_a_retry_joins_the_request_that_waits(session, asking):
     assert session.events.empty()
 
 
-def test_a_retry_that_nothing_waits_for_is_a_request(session, asking):
+def test_a_retry_without_a_waiting_request_is_a_new_request(session, asking):
     end = asking(HELLO, x_stainless_retry_count="2")
     give(next_call(session), "Hi.")
     assert end()[0] == 200
@@ -185,7 +185,7 @@ def test_models():
         (b"[" * 100_000, 400, "cannot be read"),
     ],
 )
-def test_what_cannot_be_read(body, status, said, asking):
+def test_unreadable_requests_get_an_error(body, status, said, asking):
     code, text = asking(body)()
     assert code == status and said in json.loads(text)["error"]["message"]
 
@@ -202,14 +202,14 @@ def test_a_request_without_a_length(header):
     assert said.startswith(b"HTTP/1.1 411") and said.count(b"HTTP/1.1") == 1
 
 
-def test_a_query_of_the_address_is_ignored(session):
+def test_a_query_string_is_ignored(session):
     url = f"{server().base_url}/chat/completions?api-version=1"
     request = urllib.request.Request(url, b"[]", {"Authorization": f"Bearer {session.secret}"})
     with pytest.raises(urllib.error.HTTPError, match="400"):  # it was found, and cannot be read
         urllib.request.urlopen(request)
 
 
-def test_other_addresses(session):
+def test_unknown_paths_get_404(session):
     for path in ("/v1/completions", "/"):
         request = urllib.request.Request(server().base_url.removesuffix("/v1") + path, b"{}")
         request.add_header("Authorization", f"Bearer {session.secret}")
@@ -245,7 +245,9 @@ def upstream(session):
     other.server_close()
 
 
-def test_other_models_go_upstream_and_are_no_calls(upstream, session, asking, monkeypatch):
+def test_requests_for_other_models_go_upstream_and_make_no_turn(
+    upstream, session, asking, monkeypatch
+):
     monkeypatch.setenv("UPSTREAM_API_KEY", "secret")
     body = HELLO | {"model": "judge", "temperature": 0}  # which the policy would refuse
     status, text = asking(body)()
@@ -256,13 +258,13 @@ def test_other_models_go_upstream_and_are_no_calls(upstream, session, asking, mo
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "127.0.0.1:9/v1"])
-def test_an_upstream_that_is_not_there(session, asking, url):
+def test_an_unreachable_upstream(session, asking, url):
     session.upstream = url
     status, text = asking(HELLO | {"model": "judge"})()
     assert status == 502 and f"--upstream {url}: " in text
 
 
-def test_several_answers_to_one_request():
+def test_several_completions_of_one_request():
     opened = Session(sampling="untrained")
     server().open(opened)
     got = []

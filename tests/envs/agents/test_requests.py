@@ -34,7 +34,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED)
-def test_what_is_not_the_policys_distribution_is_refused_or_left_out(options, said):
+def test_options_that_change_the_policys_distribution_are_refused_or_ignored(options, said):
     with pytest.raises(Refused, match=f"{said}.*--endpoint-sampling run") as refused:
         request(**options)
     assert refused.value.status == 400
@@ -69,7 +69,7 @@ WISHES = [
 
 
 @pytest.mark.parametrize(("options", "wish"), WISHES)
-def test_what_is_no_sample_goes_to_the_engine_as_asked(options, wish):
+def test_untrained_calls_are_sampled_with_the_options_of_the_request(options, wish):
     asked = request("untrained", **options)
     assert asked.sampling.extra == wish
     assert asked.sampling.temperature == (0.5 if "top_p" in options else None)
@@ -87,13 +87,13 @@ NOBODY_CAN = [
 
 
 @pytest.mark.parametrize("options", NOBODY_CAN)
-def test_a_wish_that_makes_no_sense_is_refused(options):
+def test_a_sampling_option_out_of_range_is_refused(options):
     with pytest.raises((Refused, ValueError, TypeError, KeyError)) as refused:
         request("untrained", **options)
     assert not isinstance(refused.value, Refused) or "cannot be" in str(refused.value)
 
 
-def test_what_asks_for_nothing_is_not_refused():
+def test_options_at_their_default_values_are_accepted():
     nothing = dict(
         temperature=1, top_p=1.0, top_k=-1, min_p=0, logit_bias={}, presence_penalty=0.0, n=1,
         response_format={"type": "text"}, tool_choice="auto", stop=None, max_tokens=None,
@@ -126,24 +126,24 @@ def test_what_asks_for_nothing_is_not_refused():
         ({"messages": [{"role": "user", "content": 5}]}, "the content of a message must be"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_any_case(options, said):
+def test_malformed_requests_are_always_refused(options, said):
     for sampling in ("refuse", "run", "untrained"):
         with pytest.raises(Refused, match=said):
             request(sampling, **options)
 
 
-def test_the_sampling_of_a_call():
+def test_temperature_and_token_limit_come_from_the_request():
     asked = request(temperature=0.5, max_tokens=7, max_completion_tokens=9, stop="\n")
     assert asked.sampling == Sampling(0.5, 9) and asked.stop == ["\n"]
 
 
-def test_arguments_of_the_template():
+def test_template_arguments_come_from_the_request():
     asked = request(tools=[TOOL], chat_template_kwargs={"enable_thinking": False})
     assert asked.template == {"enable_thinking": False, "tools": [TOOL]}
     assert request(tools=[TOOL], tool_choice="none").template == {}
 
 
-def test_messages_become_what_templates_want():
+def test_messages_are_normalised_for_chat_templates():
     call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     odd = {"id": "y", "type": "function", "function": {"name": "add", "arguments": "a = 1"}}
     parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
@@ -163,7 +163,7 @@ def test_messages_become_what_templates_want():
     assert result == given[3]
 
 
-def test_pictures_are_refused():
+def test_images_are_refused():
     picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]
     with pytest.raises(Refused, match="only text can be read, not image_url"):
         request_of({"messages": picture})

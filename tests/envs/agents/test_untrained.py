@@ -120,7 +120,7 @@ def play(envs, engine, now, turns=20):
 
 
 @pytest.mark.parametrize("options", [{}, {"threads": 1}, {"workers": 1}])
-def test_what_follows_a_call_belongs_to_the_turn_before_it(pool, options):
+def test_rewards_after_an_untrained_call_belong_to_the_turn_before_it(pool, options):
     envs, engine, first = two_episodes(pool, "tuut", "tu", given={1: "bad"}, **options)
     turn, last, end = play(envs, engine, first)
     assert engine.prompts == ["call 0", "call 1", "call 2", "call 3", "call 0", "call 1"]
@@ -133,7 +133,7 @@ def test_what_follows_a_call_belongs_to_the_turn_before_it(pool, options):
     assert (end.response, end.reward, end.terminated, end.success) == ("a4", 3.0, True, True)
 
 
-def test_what_is_paid_before_the_first_turn_belongs_to_it(pool):
+def test_rewards_before_the_first_turn_belong_to_it(pool):
     envs, engine, first = two_episodes(pool, "uut", "t")
     assert not first.sampling.trained
     turn, end = play(envs, engine, first)
@@ -210,7 +210,7 @@ def test_a_worker_that_dies_has_its_calls_played_again(pool):
     assert [step.reward for step in (turn, last, end)] == [7.0, 8.0, 1.0]
 
 
-def test_a_state_goes_on_behind_a_turn_with_calls(pool):
+def test_a_saved_state_resumes_after_a_turn_with_untrained_calls(pool):
     envs, engine, first = two_episodes(pool, "tut", "t")
     [step] = play(envs, engine, first, turns=1)
     assert step.reward == 3.0

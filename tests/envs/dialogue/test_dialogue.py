@@ -100,7 +100,7 @@ def test_messages_hold_plain_texts():
         ("", "", 0),
     ],
 )
-def test_a_message_without_its_thought(response, message, begin):
+def test_a_message_is_the_response_without_its_reasoning(response, message, begin):
     assert without_thought(response) == (message, begin)
 
 
@@ -281,7 +281,7 @@ def test_another_model_is_the_user():
         (None, ("...", 0.0, False)),  # a model that only thought, or called a tool
     ],
 )
-def test_the_line_that_ends_a_dialogue(message, expected):
+def test_the_end_marker_ends_a_dialogue(message, expected):
     with endpoint(says(message)) as (base_url, _):
         assert ChatUser(base_url, "m", "Be brief.")([]) == expected
 

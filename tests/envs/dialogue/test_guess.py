@@ -89,7 +89,7 @@ def test_the_last_number_is_the_guess(message, answer):
     assert info["valid"] and not info["success"]
 
 
-def test_a_guess_pays_for_the_numbers_that_it_rules_out():
+def test_the_reward_is_the_share_of_numbers_ruled_out():
     # 26 leaves the numbers 1 to 25 of 50: log(51 / 26) / log(51) = .6737 / 3.9318 = .1714
     # 12 then leaves 13 to 25: log(26 / 14) / log(51) = .6190 / 3.9318 = .1574; again, nothing
     # 20 is right: 1 + log(14 / 1) / log(51) = 1 + 2.6391 / 3.9318 = 1.6712; the sum is 2

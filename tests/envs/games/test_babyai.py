@@ -481,7 +481,7 @@ def test_a_toggled_box_is_gone():
     assert not terminated and not info["success"]
 
 
-def test_what_is_carried_comes_first():
+def test_the_carried_object_comes_first():
     env = corridor("pickup", Ball("blue"))
     env.step("ACTION: go forward")
     env.step("ACTION: go forward")

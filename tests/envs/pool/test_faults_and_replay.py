@@ -91,7 +91,7 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_ended(pool, name, worker
 
 
 @BOTH
-def test_a_panel_is_resumed(pool, workers):
+def test_an_evaluation_is_resumed(pool, workers):
     # environment 0 plays the seeds 1 and 7, 1 and 2 play one each; then 1 has none left
     deal = [[1, 7], [3], [5]]
     whole = pool(Dice, deal, workers)
@@ -107,7 +107,7 @@ def test_a_panel_is_resumed(pool, workers):
     assert turn(resumed, {0: "x", 2: "y"}) == turn(whole, {0: "x", 2: "y"})
 
 
-def test_each_turn_that_is_played_again_has_the_time_of_a_turn(pool):
+def test_each_replayed_turn_gets_the_full_time_limit(pool):
     # two naps of 2.5 s are longer than the 4 s for one answer
     vec_env = pool(Dice, seeds(1), 1, timeout=4)
     [(_, steps)] = vec_env.resume([{"episode": 0, "responses": ["nap", "nap"]}])
@@ -115,7 +115,7 @@ def test_each_turn_that_is_played_again_has_the_time_of_a_turn(pool):
 
 
 @BOTH
-def test_what_resume_returned_stays_as_it_was(pool, workers):
+def test_observations_returned_by_resume_do_not_change_later(pool, workers):
     vec_env = pool(Dice, seeds(1), workers)
     [(_, steps)] = vec_env.resume([{"episode": 1, "responses": ["a"]}])
     assert turn(vec_env, {0: "b"})[0].number == 2
@@ -130,7 +130,7 @@ def test_a_resumed_pool_without_an_episode_left_is_an_error(pool, workers):
         pool(Moody, [[5]], workers).resume([{"episode": 0, "responses": ["a", "end"]}])
 
 
-def test_a_state_is_of_no_turn_under_way(pool):
+def test_a_state_leaves_out_unfinished_turns(pool):
     vec_env = pool(Dice, seeds())
     vec_env.reset()
     vec_env.send(0, "x")
@@ -281,13 +281,13 @@ def test_an_episode_that_cannot_begin_is_left_out(pool, workers, no_rest):
 
 
 @BOTH
-def test_nothing_that_begins_is_an_error_at_once(pool, workers):
+def test_an_error_if_no_environment_can_begin(pool, workers):
     with pytest.raises(EnvError, match=r"^environment \d \(.*seed 2, step 0: \S+: KeyError\(2\)$"):
         pool(partial(Picky, 2), [[2, 4], [2, 4]], workers).reset()
 
 
 @BOTH
-def test_twelve_false_starts_in_a_row_are_an_error(pool, workers, no_rest):
+def test_twelve_failed_resets_in_a_row_are_an_error(pool, workers, no_rest):
     # one of them in the reset, eleven in the first turn
     vec_env = pool(partial(Picky, 4), [[*range(2, 60, 2)], [1]], workers, max_faults=1)
     vec_env.reset()
@@ -328,7 +328,7 @@ def test_too_large_a_share_of_faults_is_an_error(pool, workers):
     assert len(vec_env.faults) == 3
 
 
-def test_no_fault_may_be_allowed(pool):
+def test_a_fault_share_of_0_allows_no_fault(pool):
     vec_env = pool(Dice, seeds(), max_faults=0)
     vec_env.reset()
     turn(vec_env, {2: "raise"})
@@ -336,7 +336,7 @@ def test_no_fault_may_be_allowed(pool):
         turn(vec_env, {2: "x"})
 
 
-def test_the_share_is_taken_of_the_last_200_episodes(pool):
+def test_the_fault_share_is_of_the_last_200_episodes(pool):
     # 20 of 200 are allowed: one more is too much, whatever came before them
     rate = faults.FaultRate(0.1)
     for _ in range(20):
@@ -350,7 +350,7 @@ def test_the_share_is_taken_of_the_last_200_episodes(pool):
         rate.count("one more")
 
 
-def test_rests_grow_to_a_minute():
+def test_pauses_before_resets_grow_to_a_minute():
     assert [faults.pause(k) for k in range(1, 12)] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
 
 
@@ -384,7 +384,7 @@ PLACES = pytest.mark.parametrize("options", [{}, {"workers": 2}, {"threads": 2}]
 
 
 @PLACES
-def test_an_outage_ends_no_run(pool, options, service, monkeypatch):
+def test_an_outage_does_not_end_the_run(pool, options, service, monkeypatch):
     # 40 environments fail at once, and 6 times each: more than a tenth of the 40 episodes begun
     monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.02)
     vec_env = pool(partial(Service, str(service.parent)), seeds(40), **options)
@@ -404,7 +404,7 @@ def test_an_outage_ends_no_run(pool, options, service, monkeypatch):
 
 
 @PLACES
-def test_an_environment_that_rests_delays_no_other(pool, options, monkeypatch):
+def test_a_pausing_environment_does_not_delay_the_others(pool, options, monkeypatch):
     monkeypatch.setattr(faults, "PAUSE_SECONDS", 1000.0)
     vec_env = pool(Dice, seeds(2), **options)
     vec_env.reset()
@@ -448,7 +448,7 @@ def test_an_evaluation_begins_in_an_outage(pool, options, service, monkeypatch):
 
 
 @PLACES
-def test_a_panel_loses_no_episode_in_an_outage(pool, options, service, monkeypatch):
+def test_an_evaluation_loses_no_episode_in_an_outage(pool, options, service, monkeypatch):
     monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.05)
     queue = iter([1, 3, 5, 7])
     make = partial(Service, str(service.parent))
@@ -509,7 +509,7 @@ def test_an_environment_that_changed_is_noticed(pool):
     turn(resumed, {i: "b" for i in range(3)})  # after the place where it was checked: nothing
 
 
-def test_replays_in_vain_do_not_count(pool):
+def test_failed_replays_do_not_count_as_faults(pool):
     # Moody cannot be brought back anywhere: 30 faults of 30, and none of them is in the rate
     vec_env = pool(Moody, seeds(30))
     vec_env.resume([{"episode": 2, "responses": ["a", "b"], "shown": "0"}] * 30)
@@ -555,7 +555,7 @@ def test_a_hang_is_noticed_without_waiting(pool):
     assert answered[0][1].fault
 
 
-def test_a_hang_in_c_code_stops_no_send(pool):
+def test_a_hang_in_c_code_does_not_block_sending(pool):
     # 40 x 20 kB are more than a pipe holds, and nothing empties it
     vec_env, calm = pool(Dice, seeds(41), 1), pool(Dice, seeds(41))
     assert vec_env.reset() == calm.reset()

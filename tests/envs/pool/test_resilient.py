@@ -60,7 +60,7 @@ def test_a_worker_without_requests_prepares_the_next_episodes():
     assert _next(inbox, hosts) == "request" and prepared == [5, 7]
 
 
-def test_environments_know_the_seed_of_their_next_episode(pool):
+def test_hosts_get_the_seed_of_the_next_episode(pool):
     vec_env, _ = start(pool, 2, workers=0)
     for i, host in enumerate(vec_env.executor.hosts):
         assert host.next_seed == next(islice(EpisodeSeeds(0, i), 1, None))
@@ -100,7 +100,7 @@ def test_a_step(pool, workers):
 
 
 @BOTH
-def test_poll_hands_out_in_order_and_once(pool, workers):
+def test_poll_returns_steps_in_order_and_once(pool, workers):
     vec_env, _ = start(pool, 4, workers)
     assert vec_env.poll() == [] == vec_env.poll(wait=False)  # nothing was sent: no waiting
     for i in (3, 1, 2):
@@ -161,7 +161,7 @@ class Meeting(Dice):
         return super().step(response)
 
 
-def test_threads_wait_side_by_side(pool):
+def test_threads_wait_in_parallel(pool):
     # one after the other they would wait for ever; all answers come in one batch or a few
     vec_env = pool(Meeting, training_seeds(0, range(64)), threads=64)
     first = vec_env.reset()
@@ -202,7 +202,7 @@ def test_close_leaves_no_thread(pool):
 
 
 @pytest.mark.parametrize("options", [{"workers": 2}, {"threads": 4}], ids=str)
-def test_an_answer_waits_for_the_others_that_are_under_way(pool, options, tmp_path, monkeypatch):
+def test_poll_gathers_answers_that_arrive_together(pool, options, tmp_path, monkeypatch):
     # an engine in lock-step wants all answers at once; environment 1 answers when 0 has answered
     monkeypatch.setattr(pool_module, "GATHER_SECONDS", 30.0)
     vec_env = pool(partial(Dice, str(tmp_path)), training_seeds(0, range(2)), **options)
@@ -219,7 +219,7 @@ def test_an_answer_waits_for_the_others_that_are_under_way(pool, options, tmp_pa
     assert [i for i, _ in vec_env.poll()] == [0, 1]
 
 
-def test_an_environment_under_way_is_not_waited_for_long(pool, tmp_path):
+def test_poll_waits_only_briefly_for_slow_environments(pool, tmp_path):
     vec_env = pool(partial(Dice, str(tmp_path)), training_seeds(0, range(2)), threads=2)
     vec_env.reset()
     vec_env.send(1, "wait")

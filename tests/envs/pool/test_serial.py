@@ -29,7 +29,7 @@ def test_training_seeds_are_the_recorded_ones():
 
 
 @given(ranks=st.integers(1, 4), per_rank=st.integers(1, 5), episodes=st.integers(0, 30))
-def test_panel_seeds_depend_on_the_episode_only(ranks, per_rank, episodes):
+def test_evaluation_seeds_depend_on_the_episode_only(ranks, per_rank, episodes):
     n_env, panel = ranks * per_rank, []
     for rank in range(ranks):
         mine = range(rank * per_rank, (rank + 1) * per_rank)

@@ -324,7 +324,7 @@ def test_expressions_that_have_no_value(expression, message):
 
 
 @given(st.text(alphabet="0123456789.eE+-*/() ", max_size=40))
-def test_whatever_a_model_writes_has_a_value_or_a_reason(text):
+def test_any_expression_has_a_value_or_an_error(text):
     try:
         assert len(evaluate(text)) < 2000
     except ValueError as error:

@@ -201,7 +201,7 @@ def mixed(
     """
 
 
-def test_texts_of_xml_are_converted_to_the_schemas_types():
+def test_xml_texts_are_converted_to_the_schemas_types():
     texts = dict(a="3", b="1e3", c="[7]", d="True", e="[1, 2]", f='{"x": 1}', g="seven", h="None")
     texts |= dict(i='[1, "a"]')
     given = {"name": "mixed", "arguments": texts, "raw": True}
@@ -266,7 +266,7 @@ def test_a_tool_that_hangs(odd):
     assert odd.late == "" and threading.active_count() <= before + 1
 
 
-def test_threads_that_hang_do_not_pile_up():
+def test_hanging_threads_do_not_accumulate():
     env, release = Shop(), threading.Event()
     hung[:] = [threading.Thread(target=release.wait, daemon=True) for _ in range(MAX_HUNG)]
     threads = list(hung)
@@ -547,7 +547,7 @@ def test_a_mistake_of_the_user_is_one_line(name, workers, mistakes, pool):
     assert "\n" not in str(raised.value)
 
 
-def test_mistakes_inside_of_methods(mistakes, pool):
+def test_exceptions_in_methods_name_the_users_line(mistakes, pool):
     env = make_env("tools:own_tools:BadPay")
     begin(env, 0)
     with pytest.raises(BrokenContract, match=r"BadPay.pay returned the reward None"):
@@ -595,7 +595,7 @@ def test_methods_may_be_async():
     env.close()
 
 
-def test_tools_by_every_way_of_naming_them():
+def test_tool_environments_can_be_named_in_three_ways():
     class Ways(ToolEnv):
         def first(self) -> str:
             """First."""

@@ -223,7 +223,7 @@ def instead(engine, actor_critic, slot) -> tuple:
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "stop"])
-def test_transformers_answers_where_vllm_fails(reason, setup, monkeypatch, capsys):
+def test_the_transformers_engine_takes_over_where_vllm_fails(reason, setup, monkeypatch, capsys):
     engine, actor_critic = setup(limit=6)
     whole, core = plain(generate(engine)), engine.llm.llm_engine
     step, failures = core.step, []
@@ -245,7 +245,7 @@ def test_transformers_answers_where_vllm_fails(reason, setup, monkeypatch, capsy
     assert capsys.readouterr().err.endswith(line)
 
 
-def test_transformers_answers_what_vllm_drops_without_a_word(setup):
+def test_the_transformers_engine_takes_over_silently_dropped_requests(setup):
     engine, actor_critic = setup()
     whole = plain(generate(engine))
     for slot, ids in enumerate(PROMPTS):
@@ -377,7 +377,7 @@ def test_args_json_has_the_version_that_runs():
     assert sys.modules["vllm"].__version__ in found
 
 
-def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool, tmp_path):
+def test_one_waiting_environment_does_not_hold_up_the_others(setup, pool, tmp_path):
     engine, _ = setup()
     seeds = [range(1, 9), range(10, 99), range(10, 99)]  # environment 0 waits
     envs = pool(partial(SlowestFirst, str(tmp_path)), seeds, workers=3, timeout=60)
@@ -402,7 +402,7 @@ def test_the_others_give_all_their_turns_while_one_environment_waits(setup, pool
     assert all(len(r.ids) == len(r.logps) > 0 for turn in batch.responses for r in turn)
 
 
-def test_nothing_to_do(setup):
+def test_a_step_without_requests_returns_nothing(setup):
     engine, _ = setup()
     assert engine.idle and engine.step() == []
     engine.sleep()  # on a CPU it goes on as before
@@ -415,7 +415,7 @@ def test_heads_without_a_kernel_are_refused(tmp_path, tokenizer):
         vllm_engine(tokenizer, tmp_path)
 
 
-def test_what_keeps_vllm_from_starting_is_one_line(tmp_path, tokenizer):
+def test_a_failed_start_of_vllm_is_one_line(tmp_path, tokenizer):
     big_heads(tie=True).save_pretrained(tmp_path)  # of 2048 positions
     with pytest.raises(ValueError, match="^vLLM does not start: .*max_model_len.*$"):
         vllm_engine(tokenizer, tmp_path, prompt_limit=10**6)

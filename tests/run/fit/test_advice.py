@@ -104,7 +104,7 @@ def test_flags_that_a_run_may_have(here):
     assert (setting.offload_optimizer, setting.reference) == (True, "host")
 
 
-def test_a_resumed_run_may_be_asked(here):
+def test_fit_accepts_a_resumed_run(here):
     typed = ["--model", "./m", "--env-name", "toy", "--n-env", "2", "--e-len", "2"]
     saved = json.loads(json.dumps(vars(main.get_args(typed)), default=str))
     (here / "args.json").write_text(json.dumps({"args": saved}))
@@ -152,7 +152,7 @@ def test_the_model_has_the_size_that_its_makers_say():
     assert (QWEN.layer, QWEN.model) == (233_057_792, 7_615_616_512)
 
 
-def test_what_is_in_force_already_is_no_advice():
+def test_settings_in_force_are_not_advised_again():
     setting = replace(
         GPU, zero_stage=3, ranks=8, gradient_checkpointing=True, token_budget=1536,
         offload_optimizer=True,
@@ -178,7 +178,7 @@ def test_a_sharded_model_may_not_fit_before_it_is_sharded():
     assert loading(QWEN, lora) == loading(QWEN, away)
 
 
-def test_the_host_may_be_what_is_too_small():
+def test_the_host_may_be_too_small():
     # LoRA fits; offloaded, 28 bytes for each of 7.6 10^9: over 213 GB of the host
     setting = replace(
         GPU, zero_stage=3, ranks=1, offload_optimizer=True, gradient_checkpointing=True,
@@ -214,7 +214,7 @@ def test_a_model_that_is_too_large_anyway():
     assert dry_run.advice(QWEN, setting, (10**6, 10**6)).endswith("Take a smaller model")
 
 
-def test_what_a_machine_has_without_proc(monkeypatch):  # as macOS
+def test_the_memory_of_a_machine_without_proc(monkeypatch):  # as macOS
     def no_file(*args, **options):
         raise FileNotFoundError
 
@@ -223,7 +223,7 @@ def test_what_a_machine_has_without_proc(monkeypatch):  # as macOS
     assert device == host > 10**6 and dry_run.capacities(2)[1] == host // 2
 
 
-def test_what_the_machine_has():
+def test_the_memory_of_this_machine():
     device, host = dry_run.capacities(1)
     assert device == host > 10**6 and dry_run.capacities(2)[1] < host
     assert not torch.cuda.is_available()  # with a GPU, mem_get_info gives the device's memory

@@ -86,7 +86,7 @@ def test_large_models_are_reduced_and_gathered_in_parts(shape):
     assert terms["gradients"] == 4 * (2 * 10**9 + 145 + 5 * 10**8)
 
 
-def test_what_is_moved_to_the_host_is_counted_there(shape):
+def test_offloaded_tensors_count_as_host_memory(shape):
     setting = replace(
         SETTING, ranks=4, zero_stage=2, offload_optimizer=True, reference="host", cuda=True
     )
@@ -123,7 +123,7 @@ def test_lora_freezes_the_model_in_the_compute_dtype(shape):
     assert terms["reference"] == 0  # the reference is the model without adapters
 
 
-def test_without_a_critic_nothing_of_it_is_counted(shape):
+def test_without_a_critic_its_memory_is_not_counted(shape):
     plain = replace(SETTING, critic_layers=0, e_len=3)
     setting = replace(plain, no_critic=True)
     terms = at("backward", shape, setting)
