@@ -107,7 +107,10 @@ class Play:
         with self._part("collect"):
             batch = self.collected(engine)
         with self._part("score"):
-            mixed = lambda: _minibatches(batch, self.args.minibatch, generator)
+
+            def mixed():
+                return _minibatches(batch, self.args.minibatch, generator)
+
             plan = [mixed() for _ in range(self.args.ppo_epoch)]
             batch.score(actor, reference, plan[0])
             batch.compute_returns(make_estimator(self.args))

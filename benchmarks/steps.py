@@ -75,7 +75,10 @@ def make(name: str, model: str, tokenizer, args):
     from ppo.engines import vllm_settings
 
     eager, original = name != "compiled", vllm_settings.LLM
-    changed = lambda **settings: original(**settings | dict(enforce_eager=eager))
+
+    def changed(**settings):
+        return original(**settings | dict(enforce_eager=eager))
+
     with patch.object(vllm_settings, "LLM", changed):
         limits = dict(prompt_limit=PROMPT_LIMIT, response_limit=args.tokens)
         return make_vllm(model, tokenizer, set(), args.n_env, torch.float32, **limits)

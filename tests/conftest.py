@@ -1,9 +1,9 @@
-"""A random two-layer Qwen2 with a character tokenizer, and batches of made-up turns."""
+"""Fixtures: a random two-layer Qwen2, a character tokenizer, and batches of random turns."""
 
 import os
 import re
 
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # tests speak of the CPU
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # expected numbers are of the CPU
 
 from types import SimpleNamespace  # noqa: E402
 
@@ -27,9 +27,10 @@ from storage.schedules import WholeEpisodes  # noqa: E402
 
 torch.set_num_threads(1)
 EOS = 0
-LONGEST = (
-    "distributed checkpoint vllm stop main agent_runs reproduce episodes faults_and_replay".split()
-)
+SLOWEST_FIRST = (
+    "test_distributed", "test_checkpoint", "test_vllm", "test_stop", "test_main",
+    "test_agent_runs", "test_reproduce", "test_episodes", "test_faults_and_replay",
+)  # fmt: skip
 
 
 # `pytest -m core` runs the tests of the paper's method, which are in these files.
@@ -48,7 +49,7 @@ CORE_FILES = re.compile(
 
 
 def pytest_ignore_collect(collection_path, config) -> bool | None:
-    """With `-m core` do not even import the other test files: that takes most of a minute."""
+    """With `-m core` skip the other test files unimported: importing takes most of a minute."""
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
     if config.option.markexpr == "core" and is_test:
         return True if not CORE_FILES.search(collection_path.as_posix()) else None
@@ -56,10 +57,12 @@ def pytest_ignore_collect(collection_path, config) -> bool | None:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """The files that take longest come first, so that in the end no process waits for another.
-    (xdist needs --no-loadscope-reorder for that.)"""
-    place = {f"test_{name}": number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+    """Run the slowest files first, so that no xdist process works alone at the end.
+
+    xdist keeps this order with --no-loadscope-reorder.
+    """
+    rank = {name: number for number, name in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(SLOWEST_FIRST)))
     for item in items:
         if CORE_FILES.search(item.path.as_posix()):
             item.add_marker(pytest.mark.core)
@@ -70,17 +73,17 @@ def make_prompt(ids, **flags) -> Prompt:
 
 
 def make_step(**fields) -> Step:
-    """A turn of an episode that goes on, unless the fields say otherwise."""
-    nothing = Observation("", "", "", "")
+    """Return a turn in the middle of an episode; fields: those that differ."""
+    empty = Observation("", "", "", "")
     defaults = dict(
         response="go", kept_response="go", action="go", valid=True, action_at=0, reward=0.0,
-        terminated=False, truncated=False, success=False, observation=nothing, first=nothing,
+        terminated=False, truncated=False, success=False, observation=empty, first=empty,
     )  # fmt: skip
     return Step(**(defaults | fields))
 
 
 def make_response(prompt, ids, logps=None, pieces=None, truncated=False, temperature=1.0, **flags):
-    """A Response; prompt: its ids; flags: of the Prompt."""
+    """Return a Response. prompt: ids; flags: other fields of the Prompt"""
     pieces = pieces or ["x"] * len(ids)
     return Response(
         make_prompt(prompt, **flags), ids, logps or [-1.0] * len(ids), "".join(pieces), pieces,
@@ -92,7 +95,11 @@ def make_collection(
     e_len, n_env, token_budget=10**6, group_size=0, needs_bootstrap=at_faults, critic=True,
     **scoring,
 ) -> Collection:  # fmt: skip
-    """group_size: of whole episodes; 0: fixed turns; scoring: other fields of `Scoring`"""
+    """Return an empty Collection.
+
+    group_size: makes batches of whole episodes; 0: of fixed turns
+    scoring: other fields of `Scoring`
+    """
     schedule = WholeEpisodes(e_len, group_size) if group_size else FixedTurns(e_len)
     scoring = Scoring(token_budget, **scoring)
     return Collection(
@@ -102,7 +109,7 @@ def make_collection(
 
 
 def make_settings(**changes) -> SimpleNamespace:
-    """Settings of an `Agent`."""
+    """Return the settings of an `Agent`; changes: those that differ from these defaults."""
     defaults = dict(
         lr=1e-3, critic_lr=1e-3, lr_schedule="constant", clip=0.2, value_clip=float("inf"),
         first_token_weight=3.0, entropy_coef=0.0, max_grad_norm=1.0, ppo_epoch=1, minibatch=12,
@@ -112,14 +119,14 @@ def make_settings(**changes) -> SimpleNamespace:
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """On a busy machine an answer may take longer than a second: tests wait for it."""
+def long_polls(monkeypatch):
+    """Let pools wait for slow answers: on a busy machine one may take longer than a second."""
     monkeypatch.setattr("envs.pool.resilient.POLL_SECONDS", 60.0)
 
 
 @pytest.fixture
 def pool():
-    """Make pools that are closed at the end of the test."""
+    """Return a function that makes pools, which are closed at the end of the test."""
     pools = []
 
     def make(*args, **options):
@@ -149,7 +156,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory) -> str:
-    """The random model on disk. A character is a token: prompts take --prompt-limit 4096."""
+    """Return the folder of the random model. A character is a token: use --prompt-limit 4096."""
     path = tmp_path_factory.mktemp("model")
     make_lm(std=0.05).save_pretrained(path)
     make_tokenizer().save_pretrained(path)
@@ -162,7 +169,7 @@ def lm():
 
 
 def make_lm(vocab_size=260, tie=True, seed=0, std=0.3):
-    """Weights large enough that sampled distributions are far from uniform."""
+    """Return a random model; std: large enough that its distributions are far from uniform."""
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
@@ -173,7 +180,7 @@ def make_lm(vocab_size=260, tie=True, seed=0, std=0.3):
 
 
 def make_decoder(name: str, **settings):
-    """A random model of the library. name: as in "Llama" """
+    """Return a random model of transformers. name: such as "Llama" """
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**settings)
     return getattr(transformers, f"{name}ForCausalLM")(config).eval()
@@ -183,12 +190,19 @@ def fill_batch(
     E=3, N=4, seed=0, token_budget=10**6, vocab_size=260, ranks=ALONE, extends=False, layout=merged,
     temperature=1.0,
 ) -> Batch:  # fmt: skip
-    """A batch of random turns: prompts of 3-12 tokens, responses of 1-6. Each rank of a ranks puts
-    in its share of the same ones. extends: most prompts begin with the last prompt and response,
-    except for its end"""
+    """Return a batch of random turns: prompts of 3-12 tokens, responses of 1-6.
+
+    ranks: each collects its share of the same turns
+    extends: most prompts begin with the last prompt and its response without the last token
+    """
     g = torch.Generator().manual_seed(seed)
-    draw = lambda low, high: int(torch.randint(low, high, (), generator=g))
-    ids = lambda count: [draw(1, vocab_size) for _ in range(count)]
+
+    def draw(low, high):
+        return int(torch.randint(low, high, (), generator=g))
+
+    def ids(count):
+        return [draw(1, vocab_size) for _ in range(count)]
+
     collection = make_collection(E, N, token_budget, ranks=ranks, layout=layout)
     mine = ranks.share(N)
     for n in range(N):
@@ -209,7 +223,7 @@ def fill_batch(
 
 
 def batch(*turns, temperature=1.0) -> MicroBatch:
-    """A micro-batch of (prompt, response) pairs, a row each, padded on the right with id 3."""
+    """Return a micro-batch of (prompt, response) pairs, one row each, padded with id 3."""
     width = max(len(p) + len(r) for p, r in turns)
     ids = torch.full((len(turns), width), 3)
     mask = torch.zeros(len(turns), width, dtype=torch.bool)

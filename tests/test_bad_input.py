@@ -237,7 +237,10 @@ def tensors(change):
 
 def small_vocabulary():
     config(vocab_size=300)()
-    rows = lambda name, x: x[:300].clone() if "embed" in name else x
+
+    def rows(name, x):
+        return x[:300].clone() if "embed" in name else x
+
     tensors(lambda weights: {name: rows(name, x) for name, x in weights.items()})()
 
 
@@ -370,7 +373,10 @@ RESPONSES = {
 def test_responses(text, here, capsys, monkeypatch):
     """Through parsing, environment, memory, prompt and the logs."""
     response = TransformersEngine.response
-    strange = lambda *args: replace(response(*args), text=text)
+
+    def strange(*args):
+        return replace(response(*args), text=text)
+
     monkeypatch.setattr(TransformersEngine, "response", strange)
     assert run("--memory full --num-updates 2 --run-dir run --prompt-limit 2000") == 0
     assert capsys.readouterr().err == ""

@@ -117,10 +117,12 @@ def test_a_batch_is_whole_episodes_in_groups(order):
 
 
 def test_a_batch_does_not_depend_on_the_order_of_answers():
-    turns = lambda rollouts: [
-        [(s.seed, s.number, s.response, s.previous_digest) if s else None for s in turn]
-        for turn in rollouts.steps
-    ]
+    def turns(rollouts):
+        return [
+            [(s.seed, s.number, s.response, s.previous_digest) if s else None for s in turn]
+            for turn in rollouts.steps
+        ]
+
     one, other = ([turns(rollouts) for rollouts in collected(order)] for order in (0, 1))
     assert one == other
     # members of a group begin alike and have noise of their own
@@ -273,7 +275,13 @@ def test_without_a_critic_there_are_no_values_and_no_critic_metrics():
     assert seen["values"] is None and seen["next_values"] is None
     before = torch.cat([p.detach().flatten().clone() for p in actor_critic.parameters()])
     figures = figures_of_an_update(agent, rollouts)
-    of_critics = "value_loss grad_norm_critic explained_variance value_mean return_mean".split()
+    of_critics = (
+        "value_loss",
+        "grad_norm_critic",
+        "explained_variance",
+        "value_mean",
+        "return_mean",
+    )
     assert [figures[f"ppo/{name}"] for name in of_critics] == [None] * 5
     assert figures["ppo/grad_norm"] == figures["ppo/grad_norm_actor"] > 0
     after = torch.cat([p.detach().flatten() for p in actor_critic.parameters()])

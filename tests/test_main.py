@@ -499,6 +499,9 @@ def test_a_run_with_adapters_goes_on_from_them(model_dir, tmp_path):
     assert all("lora_" in name for name in state if name.startswith("lm."))
     main.main(get_args(["--resume", str(run), "--num-updates", "2"]))
     straight = train(tmp_path / "straight", model_dir, "--lora-rank 2")
-    drop_times = lambda record: {k: v for k, v in record.items() if not k.startswith(CLOCK)}
+
+    def drop_times(record):
+        return {k: v for k, v in record.items() if not k.startswith(CLOCK)}
+
     resumed, expected = (lines(path / "metrics.jsonl") for path in (run, straight))
     assert [drop_times(m) for m in resumed] == [drop_times(m) for m in expected]

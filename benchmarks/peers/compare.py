@@ -77,7 +77,10 @@ def compare(args) -> int:
     import_figure()
     os.environ["OMP_NUM_THREADS"] = "1"  # of all runs: they are compared by processor time
     names = [run_name(*run) for run in plan.all()]
-    chosen = lambda run: args.only in run_name(*run)
+
+    def chosen(run):
+        return args.only in run_name(*run)
+
     if not any(map(chosen, plan.all())):
         raise ValueError(f"--only {args.only}: its runs are {', '.join(dict.fromkeys(names))}")
     if not args.dry_run:

@@ -59,7 +59,10 @@ class TurnRollouts:
 
     def __call__(self, prompts: list, trainer) -> dict:
         """Return prompt ids, completion ids and the advantage of each of `rows` turns."""
-        answer = lambda ids: trainer._generate_single_turn(ids, None, {}, 1)[0]
+
+        def answer(ids):
+            return trainer._generate_single_turn(ids, None, {}, 1)[0]
+
         groups, turns = [], 0
         while turns < self.rows:
             more = math.ceil((self.rows - turns) / (self.group * self.length))

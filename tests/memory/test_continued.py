@@ -110,7 +110,10 @@ def test_the_oldest_turns_are_dropped_in_blocks(limit):
 
 def test_a_full_memory_makes_prompts_that_extend_one_another():
     render, remembered = Renderer(TINY_TOKENIZER, 120), memory.make("full", 0)
-    look = lambda t: Observation(f"A wall is {t} steps left.", "", "Find the ball.", "Say what!")
+
+    def look(t):
+        return Observation(f"A wall is {t} steps left.", "", "Find the ball.", "Say what!")
+
     remembered.reset(look(0))
     before, continued, overflown = [], [], []
     for t in range(30):

@@ -106,10 +106,15 @@ def test_the_verdict_of_a_claim(tmp_path):
                for k in range(2)]
         for name, success in levels.items()
     }  # fmt: skip
-    after = lambda more, less: Effect("", ((more,), "after eval/success"),
-                                      ((less,), "after eval/success"))  # fmt: skip
-    training = lambda more, less: Effect("", ((more,), "mean rollout/success"),
-                                         ((less,), "mean rollout/success"))  # fmt: skip
+
+    def after(more, less):
+        quantity = "after eval/success"
+        return Effect("", ((more,), quantity), ((less,), quantity))
+
+    def training(more, less):
+        quantity = "mean rollout/success"
+        return Effect("", ((more,), quantity), ((less,), quantity))
+
     seen, not_seen, unknown = after("high", "low"), after("low", "high"), after("high", "none")
     reversed_in_training = training("high", "low")
 
@@ -132,7 +137,10 @@ def test_quantities_of_runs(tmp_path):
         made(tmp_path / "b", 0.6, kl__ref=(0.0, 0.0, 3.0)),
     ]
     begun = read_runs([write_run(tmp_path / "c", [], [EVALUATION])], [])[0]
-    read = lambda quantity: numbers([*runs, begun], quantity)
+
+    def read(quantity):
+        return numbers([*runs, begun], quantity)
+
     assert read("before eval/success") == [0.5] and read("after eval/success") == [0.8, 0.6]
     assert read("mean kl/ref") == read("last kl/ref") == [3.0, 1.0]
     assert read("last kl/none") == read("after eval/none") == []

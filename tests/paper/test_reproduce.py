@@ -70,7 +70,10 @@ def test_every_command_is_one_of_main(name, scale, tmp_path, capsys, monkeypatch
 
 def test_the_papers_settings(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    get = lambda *words: arguments.get_args(dry_run(capsys, *words, "--scale", "paper")[0])
+
+    def get(*words):
+        return arguments.get_args(dry_run(capsys, *words, "--scale", "paper")[0])
+
     goto = get("table3", "--seeds", "5", "--only", "babyai-goto")
     assert (goto.model, goto.seed) == ("Qwen/Qwen2.5-3B-Instruct", 5)
     assert (goto.n_env, goto.e_len, goto.lr, goto.num_updates) == (32, 8, 1e-6, 300)
@@ -104,9 +107,15 @@ def test_claims_change_one_thing_at_equal_turns(capsys, tmp_path, monkeypatch):
     commands = dry_run(capsys, "claims", "--seeds", "1", "--runs", str(tmp_path))
     *parsed, crafter = (vars(arguments.get_args(command)) for command in commands)
     window, plain = parsed[0], parsed[3]
-    turns = lambda args: args["n_env"] * args["e_len"] * (args["w_epoch"] + args["num_updates"])
+
+    def turns(args):
+        return args["n_env"] * args["e_len"] * (args["w_epoch"] + args["num_updates"])
+
     assert {turns(args) for args in parsed} == {256 * 80} and crafter["env_name"] == "crafter"
-    changed = lambda args, base: {k: v for k, v in args.items() if v != base[k] and k != "run_dir"}
+
+    def changed(args, base):
+        return {k: v for k, v in args.items() if v != base[k] and k != "run_dir"}
+
     assert changed(parsed[1], window) == {"memory": "action"}
     assert changed(parsed[2], window) == {"memory": "periodic"}
     assert [changed(args, plain) for args in parsed[4:]] == [
@@ -118,7 +127,10 @@ def test_claims_change_one_thing_at_equal_turns(capsys, tmp_path, monkeypatch):
 
 def test_a_whole_name_chooses_one_row_and_a_part_all_that_have_it(capsys, tmp_path):
     seed = ["--seeds", "1", "--runs", str(tmp_path)]
-    chosen = lambda *only: len(dry_run(capsys, "table3", "--only", *only, *seed))
+
+    def chosen(*only):
+        return len(dry_run(capsys, "table3", "--only", *only, *seed))
+
     assert chosen("baba-two_room-goto_win") == 1  # not ...-distr_obj_rule as well
     assert chosen("two_room") == 3
     assert chosen("babyai-open", "two_room-goto") == 3
@@ -141,7 +153,9 @@ def test_flags_for_main(capsys, tmp_path):
 
 
 def test_tables_of_other_runs_are_not_written_over_those_of_the_project():
-    out = lambda *words: reproduce.out_folder(reproduce.make_program().parse_args(words))
+    def out(*words):
+        return reproduce.out_folder(reproduce.make_program().parse_args(words))
+
     assert out("table1") == ROOT / "docs" / "results"
     assert out("table1", "--runs", "x") == Path("x")
     assert out("table1", "--runs", "x", "--out", "y") == Path("y")
@@ -253,7 +267,9 @@ def test_a_table_of_two_seeds_of_which_one_is_not_finished(tmp_path):
 
 
 def test_the_table_of_crafter(tmp_path):
-    unlocked = lambda k: {"eval/achievements": k, "eval/achievement/eat": k / 2}
+    def unlocked(k):
+        return {"eval/achievements": k, "eval/achievement/eat": k / 2}
+
     evals = [evaluation(0, **unlocked(0.0)), evaluation(0, update=3, **unlocked(2.0))]
     run = write_run(tmp_path / "a", evals=evals, num_updates=3)
     (row,) = TABLES["table2"].rows
@@ -306,7 +322,9 @@ def test_an_interrupted_table_goes_on_and_is_written(tmp_path):
     command = ["-m", "paper.reproduce", *words, *SMALL.split()]
     run = tmp_path / "runs" / "embedded" / "babyai-goto-seed1"
     table = tmp_path / "out" / "table3-embedded.md"
-    start = lambda: Forked(command, ROOT)  # what it starts itself is a real `python main.py`
+
+    def start():
+        return Forked(command, ROOT)  # its own child is a real `python main.py`
 
     process = start()
     while process.poll() is None and not (run / "metrics.jsonl").exists():

@@ -117,7 +117,10 @@ def scalar_recursion(rewards, values, mask, next_values, ends, gs, ls, gt, lt):
 
 def random_batch(seed, E=5, N=3, T=9, holes=True):
     g = torch.Generator().manual_seed(seed)
-    rand = lambda *shape: torch.rand(*shape, generator=g, dtype=torch.float64)
+
+    def rand(*shape):
+        return torch.rand(*shape, generator=g, dtype=torch.float64)
+
     if holes:
         mask = rand(E, N, T) < 0.6
         mask[..., 4] |= ~mask.any(-1)

@@ -203,7 +203,11 @@ def test_prompt_and_padding_positions_have_no_gradient():
     agent = make_agent(actor_critic, entropy_coef=0.1)
     rollouts = two_turns(actor_critic, [5], [6, 7, 8])  # prompts of three tokens, width 6
     states = []
-    keep = lambda _, __, hidden: hidden.retain_grad() or states.append(hidden)
+
+    def keep(_, __, hidden):
+        hidden.retain_grad()
+        states.append(hidden)
+
     actor_critic.lm.model.layers[-1].register_forward_hook(keep)
     actor_critic.branch[-1].register_forward_hook(keep)
     gradient_of(agent, rollouts, [0, 1])
@@ -398,7 +402,10 @@ def test_the_shuffle_follows_its_generator():
 
 def test_the_schedule_scales_both_learning_rates():
     agent = make_agent(make_actor_critic(), lr=0.4, critic_lr=0.8, lr_schedule="linear")
-    rates = lambda: [group["lr"] for group in agent.optimizer.param_groups]
+
+    def rates():
+        return [group["lr"] for group in agent.optimizer.param_groups]
+
     agent.schedule_lr(0.5)
     assert rates() == [0.2, 0.4]
     agent.schedule_lr(0.75)  # a quarter of the base rates, not of the rates now

@@ -160,7 +160,10 @@ def test_two_ranks_save_one_checkpoint(run_of_two):
     assert all(damaged(path) is None for path in checkpoints(run_of_two))
     lm = AutoModelForCausalLM.from_pretrained(run_of_two / "model", dtype=torch.float32)
     started = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
-    gap = lambda p, q: (p - q).abs().max().item()
+
+    def gap(p, q):
+        return (p - q).abs().max().item()
+
     moved = [gap(p, q) for p, q in zip(lm.parameters(), started.parameters(), strict=True)]
     assert 0 < max(moved) < 0.01
 

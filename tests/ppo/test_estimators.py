@@ -179,7 +179,9 @@ environment = st.lists(episode, min_size=1, max_size=3)
 @settings(max_examples=100, deadline=None)
 @given(st.lists(environment, min_size=1, max_size=5), st.data())
 def test_groups_equal_slow_versions(envs, data):
-    draw = lambda low, high: data.draw(st.integers(low, high))
+    def draw(low, high):
+        return data.draw(st.integers(low, high))
+
     seeds = [[draw(-1, 1) for _ in env] for env in envs]  # ragged groups, lonely ones too
     shown = [[draw(1, 3) for episode in env for _ in episode] for env in envs]
     gamma = data.draw(st.sampled_from([0.0, 0.5, 0.95, 1.0]))

@@ -135,7 +135,10 @@ def play_evaluation(make, episodes: int, n_env: int) -> EvaluationEpisodes:
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
     evaluation = EvaluationEpisodes(n_env)
-    render = lambda messages, before: make_prompt([1])
+
+    def render(messages, before):
+        return make_prompt([1])
+
     collect(envs, memories, OneWord(), render, evaluation, 0)
     return evaluation
 

@@ -67,7 +67,10 @@ def test_the_actors_optimizer_state_is_untouched():
 def test_learning_rates_during_and_after():
     agent = make_agent(lr=0.1, critic_lr=0.2)
     seen, fit = [], agent.fit_critic
-    rate = lambda: agent.optimizer.param_groups[1]["lr"]
+
+    def rate():
+        return agent.optimizer.param_groups[1]["lr"]
+
     agent.fit_critic = lambda *a: seen.append(rate()) or fit(*a)
     warm_up(agent, fill_batch(E=4, N=8), w_iter=3, w_lr=0.05)
     assert seen == [0.05] * 3
@@ -172,7 +175,10 @@ def test_the_critic_learns_the_values_of_prompts():
     # prompts that end with 50 are worth 1, with 60 nothing
     worth = {50: 1.0, 60: 0.0}
     g = torch.Generator().manual_seed(0)
-    draw = lambda: (50, 60)[int(torch.randint(2, (), generator=g))]
+
+    def draw():
+        return (50, 60)[int(torch.randint(2, (), generator=g))]
+
     turns = {}
     for n in range(16):
         ids = [draw() for _ in range(6)]

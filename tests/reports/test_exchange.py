@@ -128,7 +128,9 @@ def test_a_log_from_before_messages_has_none():
 
 
 def test_how_a_call_is_written():
-    write = lambda **arguments: call_text(dict(name="f", arguments=arguments))
+    def write(**arguments):
+        return call_text(dict(name="f", arguments=arguments))
+
     assert write() == "f()"
     assert write(a=1, b="x", c=None, d=[1, {"e": True}]) == (
         'f(a=1, b="x", c=null, d=[1, {"e": true}])'

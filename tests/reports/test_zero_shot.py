@@ -30,7 +30,10 @@ def response(text="THINK: go. ACTION: up", truncated=False, overflow=False, piec
 
 def step(action="up", sees="a wall", text="THINK: go. ACTION: up", **more):
     at = text.find("ACTION") if "ACTION" in text else len(text)
-    sight = lambda words: Observation(words, words, "", "")
+
+    def sight(words):
+        return Observation(words, words, "", "")
+
     ends = more.get("terminated") or more.get("truncated")
     defaults = dict(
         response=text, kept_response=text, action=action, valid=True, action_at=at, reward=0.0,

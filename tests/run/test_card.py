@@ -80,10 +80,12 @@ def test_a_card_counts_evaluations_up_to_its_model(tmp_path):
 
 
 def test_requested_evaluations_fill_gaps(tmp_path):
-    line = lambda update, success, **more: json.dumps({
-        "update": update, "eval/episodes": 4, "eval/success": success, "eval/success_low": 0.1,
-        "eval/success_high": 0.9, "eval/return": 0, "eval/return_stderr": 0, "eval/episode_len": 3,
-    } | more) + "\n"  # fmt: skip
+    def line(update, success, **more):
+        figures = {"episodes": 4, "success": success, "success_low": 0.1, "success_high": 0.9}
+        figures |= {"return": 0, "return_stderr": 0, "episode_len": 3}
+        figures = {f"eval/{name}": figure for name, figure in figures.items()}
+        return json.dumps({"update": update} | figures | more) + "\n"
+
     asked = [line(1, 0.25, asked=True), line(2, 0.25, asked=True), line(3, 0.25, asked=True)]
     lines = [asked[0], line(1, 0.5), line(2, 0.5), *asked[1:], line(3, 0.75, asked=True)]
     (tmp_path / "eval.jsonl").write_text("".join(lines))

@@ -226,7 +226,10 @@ def test_a_finished_run_can_be_made_longer(copied, toy_run):
 )
 def test_a_run_that_is_made_longer_keeps_its_evaluations(flags, longer, model_dir, tmp_path):
     run = tmp_path / "run"
-    evaluations = lambda: [json.loads(line) for line in (run / "eval.jsonl").open()]
+
+    def evaluations():
+        return [json.loads(line) for line in (run / "eval.jsonl").open()]
+
     train(run, model_dir, f"--env-name toy {flags}")  # the interval is 2
     resume(run, "--eval-only --eval-episodes 1")
     first = evaluations()
@@ -481,7 +484,10 @@ def test_steps_that_are_not_finite_are_skipped_and_in_the_end_stop_the_run(
     model_dir, tmp_path, monkeypatch, capsys
 ):
     """One minibatch of 4 turns an update, all of them nan: one may be, the second is too many."""
-    nans = lambda ratio, *rest: (ratio * float("nan"), ratio != ratio)
+
+    def nans(ratio, *rest):
+        return ratio * float("nan"), ratio != ratio
+
     monkeypatch.setattr("ppo.losses.surrogate", nans)
     monkeypatch.setattr("run.logger.MAX_SKIPPED_STEPS", 1)
     run = tmp_path / "run"

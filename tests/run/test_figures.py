@@ -73,7 +73,10 @@ def test_success_is_that_of_finished_episodes(monkeypatch):
     monkeypatch.setattr("run.figures.FEWEST", 3)
     rollouts = make_collection(4, 2)
     assert means(rollouts.episodes.finished)["success"] is None  # none has ended
-    turn = lambda n, **step: play(rollouts, n, answer([1], [2]), **step)
+
+    def turn(n, **step):
+        return play(rollouts, n, answer([1], [2]), **step)
+
     # environment 0: two turns to success, then two of an episode that goes on (and is not counted)
     turn(0, reward=-0.1)
     turn(0, reward=1.0, terminated=True, success=True, metrics={"right": 0.5})

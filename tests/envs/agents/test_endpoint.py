@@ -37,7 +37,10 @@ def asking(session):
 
     def asking(body, **headers):
         got, key = [], headers.pop("api_key", session.secret)
-        job = lambda: got.append(post(server().base_url, key, body, **headers))
+
+        def job():
+            got.append(post(server().base_url, key, body, **headers))
+
         thread = threading.Thread(target=job)
         thread.start()
 
@@ -269,7 +272,10 @@ def test_several_completions_of_one_request():
     server().open(opened)
     got = []
     body = HELLO | {"n": 2}
-    job = lambda: got.append(post(server().base_url, opened.secret, body))
+
+    def job():
+        got.append(post(server().base_url, opened.secret, body))
+
     thread = threading.Thread(target=job)
     thread.start()
     call, again = next_call(opened), next_call(opened)

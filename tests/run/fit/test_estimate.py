@@ -233,7 +233,10 @@ def test_the_batch_is_what_python_and_torch_allocate():
     """Ids above 256, as in real vocabularies: Python shares small numbers."""
     N, prompt, response, ids = 32, 256, 128, random.Random(0)
     text = {i: f" w{i}" for i in range(300, 5000)}
-    draw = lambda count: ids.choices(range(300, 5000), k=count)
+
+    def draw(count):
+        return ids.choices(range(300, 5000), k=count)
+
     tracemalloc.start()
     rollouts = make_collection(1, N, old_scores=engine_scores)
     for n in range(N):
@@ -249,7 +252,10 @@ def test_the_batch_is_what_python_and_torch_allocate():
     lists = 40 * (2 * prompt + response)
     assert held / N == pytest.approx(4 * prompt + 26 * response + lists, rel=0.1)
     batch = rollouts.join()
-    zeros = lambda micro_batch: torch.zeros(len(micro_batch.tokens))
+
+    def zeros(micro_batch):
+        return torch.zeros(len(micro_batch.tokens))
+
     batch.score(SimpleNamespace(values=zeros), zeros, [batch.rows])
     names = ["--env-name", "toy"]
     batch.compute_returns(make_estimator(get_args(names)))
