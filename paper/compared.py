@@ -2,14 +2,14 @@
 
 Turns are environment turns, including the warm-up. Minutes are processor time of collection,
 scoring and training, without evaluations; other work on the machine does not change it. A curve is
-the interquartile mean over seeds of the success (in Crafter, the return) of the last 100 training
-episodes, with a bootstrap interval at each point.
+the mean over seeds of the success (in Crafter, the return) of the last 100 training episodes, with
+a 95 % interval at each point.
 """
 
 from pathlib import Path
 
 from paper.comparisons import Comparison, Method, Task
-from paper.intervals import ABOUT_INTERVALS, interval, iqm_text
+from paper.intervals import ABOUT_INTERVALS, interval, seeds_text
 from paper.quantities import final_evaluation
 from paper.rows import measure_of
 from paper.runs import read_run
@@ -118,8 +118,8 @@ def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
         turns, minutes = ([max(at) for run in done.values() if (at := points(run, axis))]
                           for axis in AXES)  # fmt: skip
         seeds = f"{len(done)} of {task.seeds}"
-        rows.append([method.label, first, iqm_text([after]), each or "-", _mean_text(turns, ",.0f"),
-                     _mean_text(minutes, ".1f"), seeds])  # fmt: skip
+        means = [_mean_text(turns, ",.0f"), _mean_text(minutes, ".1f")]
+        rows.append([method.label, first, seeds_text([after]), each or "-", *means, seeds])
     return markdown_table([head, *rows])
 
 
@@ -128,13 +128,15 @@ def _mean_text(numbers: list[float], form: str) -> str:
 
 
 def overall_table(comparison: Comparison, found: dict) -> str:
-    """Return the table over the tasks where every method has a finished run."""
+    """Return the table over the tasks where every method has a finished run. A task counts as much
+    as any other, whatever the number of its seeds."""
     ends = {key: [final_evaluation(run)["eval/success"] for run in finished_runs(runs).values()]
             for key, runs in found.items()}  # fmt: skip
     tasks = [t for t in comparison.tasks if all(ends[t, m] for m in comparison.methods)]
-    rows = [[m.label, iqm_text([ends[task, m] for task in tasks])] for m in comparison.methods]
+    rows = [[m.label, seeds_text([ends[task, m] for task in tasks])] for m in comparison.methods]
     names = ", ".join(task.env for task in tasks) or "no task yet"
-    return f"Success after training, over {names}.\n\n{markdown_table([['', 'after'], *rows])}"
+    about = f"Success after training: the mean over {names} of each task's mean over its seeds."
+    return f"{about}\n\n{markdown_table([['', 'after'], *rows])}"
 
 
 def points(run: Run, axis: str) -> dict[float, float | None]:

@@ -114,8 +114,8 @@ COMPARISONS = {
         "all tasks.",
         factors=(0.5, 1.0, 2.0),
         findings="- Our estimator, GAE over tokens, GAE over turns and GiGPO end alike, above .98 "
-        "on pickup and open. RLOO and GRPO end lower there, and their seeds vary (open: "
-        "interquartile mean .92, from .78 to .99). In two_room all six end between .90 and .93, "
+        "on pickup and open. RLOO and GRPO end lower there, and their seeds vary (open: means "
+        "of .91 and .90, from .78 to .99). In two_room all six end between .90 and .93, "
         "and on the calculator at .97 or .98, except GRPO (.94). So these runs do not show that "
         "dual discounts are better than one discount over tokens or over turns.\n"
         "- A critic costs turns. The warm-up takes half of a run on pickup and open, and two "
@@ -186,13 +186,13 @@ COMPARISONS = {
         search_seeds=SEARCH_SEEDS[:1],
         findings="- The return ends at 10.68 and 10.40 with a critic, and at 8.80 and 7.97 "
         "without. Each seed with a critic (9.52 to 11.44) ends above each without one (6.95 to "
-        "9.25), although the warm-up took a sixth of the turns. Ours exceeds GRPO by 2.7 [1.8, "
-        "3.7] and GiGPO by 1.9 [1.2, 2.6] (differences of the means, bootstrap intervals over "
-        "seeds). With the seed of the search GiGPO came closer (10.70 against 11.16).\n"
+        "9.25), although the warm-up took a sixth of the turns. Ours exceeds GRPO by 2.7 [0.9, "
+        "4.5] and GiGPO by 1.9 [0.5, 3.2] (differences of the means, Welch's t intervals over "
+        "three seeds each). With the seed of the search GiGPO came closer (10.70 against 11.16).\n"
         "- GRPO, which needs no warm-up, is ahead for the first 22,000 turns and then hardly "
         "improves. The others still improve at the end.\n"
         "- The difference between dual-discount GAE and GAE over tokens is not decided: 0.3 "
-        "[-0.6, 1.2].\n"
+        "[-1.3, 1.9].\n"
         "- Not separated: the estimator and its batches. Whole episodes give 23 to 26 updates of "
         "about 1,300 turns, and batches that cut episodes give 50 updates of 512. Cutting episodes "
         "needs a critic, so this is how both are used, but their shares of the effect are unknown. "

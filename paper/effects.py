@@ -6,7 +6,7 @@ training. The numbers come from the runs' own files.
 
 from dataclasses import dataclass
 
-from paper.intervals import difference, mean_error, share_difference, signed
+from paper.intervals import difference, mean_error, paired, share_difference, signed
 from paper.quantities import error_before, initial_evaluation, numbers
 from reports.evaluations import markdown_table
 from reports.run_files import Run
@@ -27,10 +27,10 @@ rows is "{SEEN}" and none is "{NOT_SEEN}". It is "{NOT_SEEN}" if all its rows ar
 **{SEEN}** if all its comparisons are, and **{NOT_SEEN}** if one of them is. For a claim that says
 "often", more than half of its comparisons decide. Everything else is **{UNDECIDED}**."""
 OVER_SEEDS = """
-For trained models it is the bootstrap interval over seeds of a difference of interquartile means,
-pooled over the rows of each side. With so few seeds it is more likely too narrow than too wide. The
-single evaluation before training adds its normal error over episodes. (No error is recorded for
-episode lengths.)"""
+For trained models it is Welch's t interval over seeds. A side of several rows is the mean of their
+means. Where both numbers come from the same runs, it is the paired t interval. The single
+evaluation before training adds its normal error over episodes. (No error is recorded for episode
+lengths.)"""
 OVER_EPISODES = """
 For initial models it is the normal interval over episodes, treated as independent. All rows play
 the same episodes, so it is more likely too wide than too narrow."""
@@ -153,6 +153,8 @@ def difference_of(effect: Effect, runs: dict[str, list[Run]]) -> tuple[float, fl
             return None
     names, quantity = effect.less
     kind, metric = quantity.split()
+    if names == effect.more[0] and "before" not in f"{quantity} {effect.more[1]}":
+        return paired(more, less)
     errors = [error_before(runs[name], metric) for name in names * (kind == "before")]
     return difference(more, less, mean_error(errors) if errors else 0.0)
 

@@ -7,7 +7,7 @@ trained models come from the runs of Table 3.
 from pathlib import Path
 
 from paper.effects import MARGIN, OVER_SEEDS, RULE, verdict
-from paper.intervals import ABOUT_INTERVALS, difference, iqm_text, signed
+from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
 from paper.quantities import error_before, final_evaluation, initial_evaluation
 from paper.results import MEASURES, measured, missing_runs
 from paper.rows import SCALES, PaperRow, flags_of
@@ -92,7 +92,7 @@ def _env_row(env: str, found: dict[str, list[Run]]) -> list[str]:
     before = [initial_evaluation(initial)] * (initial_evaluation(initial) is not None)
     after = [final_evaluation(run) for run in found.get(trained_name(env), [])]
     ends = [e["eval/success"] for e in after]
-    cells = [env, measured("success", before), measured("success", after), iqm_text([ends]),
+    cells = [env, measured("success", before), measured("success", after), seeds_text([ends]),
              " ".join(f"{end:.3f}" for end in ends) or "-"]  # fmt: skip
     if not before or len(ends) < 2:
         return [*cells, "-", "-"]

@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 
 from paper.effects import claims_part, effects_part
-from paper.intervals import ABOUT_INTERVALS, iqm_text
+from paper.intervals import ABOUT_INTERVALS, seeds_text
 from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.ranks import ranks_part
 from paper.rows import PaperRow, PaperTable
@@ -92,7 +92,7 @@ def _table_row(table: PaperTable, row: PaperRow, runs: list[Run]) -> dict[str, s
             "before": measured(row.measure, before),
             "paper, after": str(row.paper[1]),
             "after": measured(row.measure, after),
-            "over seeds": iqm_text([ends], form),
+            "over seeds": seeds_text([ends], form),
             "each seed": _each(f"eval/{row.measure}", form, after),
         }
     else:

@@ -11,7 +11,6 @@ from paper import reproduce
 from paper.compare import ComparisonPlan
 from paper.compared import mean_curve, points, runs_of, task_table
 from paper.comparisons import BATCH_TURNS, COMPARISONS, SEARCH_SEEDS
-from paper.intervals import interval, iqm, iqm_text
 from paper.quantities import final_evaluation
 from reports.run_files import read_runs
 
@@ -165,25 +164,6 @@ def test_the_page_shows_its_progress(tmp_path, capsys, monkeypatch):
 
 
 # ---- numbers ------------------------------------------------------------------------------------
-
-
-def test_interquartile_means_by_hand():
-    assert iqm([1.0, 5.0, 3.0]) == 3.0  # the mean of three
-    assert iqm([9.0, 0.0, 2.0, 4.0]) == 3.0  # of four the middle two
-    assert iqm([0.0, 1.0, 2.0, 6.0, 100.0]) == 3.0  # of five the middle three
-    assert iqm([[4.0, 0.0, 2.0, 9.0], [1.0, 1.0, 1.0, 1.0]]).tolist() == [3.0, 1.0]
-
-
-def test_bootstrap_intervals():
-    assert interval([[0.5, 0.5, 0.5]]) == (0.5, 0.5, 0.5)
-    mean, low, high = interval([[0.0, 1.0, 1.0]])
-    # a sample of three has mean 0 with probability 1 / 27 = .037 and 1 with 8 / 27: beyond 2.5 %
-    assert mean == pytest.approx(2 / 3) and (low, high) == (0.0, 1.0)
-    # strata: no sample leaves a task out, so equal seeds in each leave no doubt
-    mean, low, high = interval([[0.0, 0.0], [1.0, 1.0]])
-    assert (mean, low, high) == (0.5, 0.5, 0.5)
-    assert iqm_text([[0.25]]) == "0.250" and iqm_text([[], []]) == "-"
-    assert interval([[0.1, 0.7, 0.4]]) == interval([[0.1, 0.7, 0.4]])  # no chance in pages
 
 
 def test_curves_count_the_warm_up(tmp_path):

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from made_runs import EVALUATION, write_run
 
@@ -16,7 +15,7 @@ from paper.effects import (
     gain,
     verdict,
 )
-from paper.intervals import difference, mean_error, share_difference
+from paper.intervals import mean_error, share_difference
 from paper.printed import LENGTHS, TRAINED_SUCCESS, ZERO_SHOT, ZERO_SHOT_MEAN, Printed, fifth_task
 from paper.quantities import error_before, numbers
 from paper.ranks import ranks_part
@@ -53,22 +52,6 @@ def test_differences_of_printed_numbers():
     # (.06^2 + .08^2)^.5 = .1
     assert Printed(0.9, 0.06).above(Printed(0.4, 0.08)) == "+0.50 +- 0.10"
     assert Printed(10.44).above(Printed(5.80)) == "+4.64"
-
-
-def test_differences_over_seeds():
-    assert difference([[0.9, 0.9, 0.9]], [[0.4]]) == (0.5, 0.5, 0.5)
-    mean, low, high = difference([[0.0, 1.0, 1.0]], [[0.5, 0.5]])
-    # as in the interval of one side: all zeros or all ones are beyond 2.5 %
-    assert mean == pytest.approx(1 / 6) and (low, high) == (-0.5, 0.5)
-
-
-def test_a_difference_with_one_known_error():
-    rng = np.random.default_rng(7)
-    seeds = list(rng.normal(0.5, 0.03, 5))
-    _, low, high = difference([seeds], [[0.4]])
-    _, wide_low, wide_high = difference([seeds], [[0.4]], error=0.05)
-    half = math.hypot((high - low) / 2, 1.96 * 0.05)  # variances add up
-    assert (wide_high - wide_low) / 2 == pytest.approx(half, rel=0.05)
 
 
 def test_the_error_of_one_evaluation(tmp_path):
@@ -165,6 +148,20 @@ def test_an_effect_needs_two_seeds(tmp_path):
     # of two initial models the seeds do not matter
     zero = Effect("n", (("goto",), "before eval/success"), (("goto",), "before eval/success"))
     assert difference_of(zero, two)[0] == 0 and "over episodes" in effects_part([zero], two)
+
+
+def test_two_numbers_of_the_same_runs_are_paired(tmp_path):
+    runs = {
+        "a": [
+            made(tmp_path / str(k), kl__ref_action=[high] * 3, kl__ref_think=[low] * 3)
+            for k, (high, low) in enumerate([(0.5, 0.4), (0.9, 0.7), (0.2, 0.2)])
+        ]
+    }
+    effect = Effect("kl", (("a",), "last kl/ref_action"), (("a",), "last kl/ref_think"))
+    # differences .1, .2 and 0: mean .1, standard error .1 / 3^.5, 2 degrees of freedom: 4.303
+    half = 4.303 * 0.1 / math.sqrt(3)
+    wanted = pytest.approx((0.1, 0.1 - half, 0.1 + half), abs=1e-4)
+    assert difference_of(effect, runs) == wanted
 
 
 def test_the_best_lengths(tmp_path):

@@ -48,11 +48,14 @@ def test_the_page_by_hand(tmp_path):
         return seeds.strip(), float(mean), (float(low), float(high)), word.strip()
 
     # Before: half of 98 episodes, and one success and one failure more are 50 of 100: the standard
-    # error is .05. The seeds' means are .6, .65, .65 and .7, with a standard deviation of .0354.
-    assert "| 0.650 [0.600, 0.700] | 0.600 0.700 |" in rows["babyai-pickup"]
-    half = 1.96 * math.sqrt(0.05**2 + 0.0354**2)
+    # error is .05. After: a mean of .65 with the standard error .1 / 2^.5 / 2^.5 = .05; with one
+    # degree of freedom 12.706 x .05 = .635.
+    assert "| 0.650 [0.015, 1.285] | 0.600 0.700 |" in rows["babyai-pickup"]
+    # .0025 for the seeds, .0025 for the episodes: (.005 / .0025)^2 = 4 degrees of freedom
+    half = 2.776 * math.sqrt(0.005)
     near = partial(pytest.approx, abs=0.01)
-    assert gain("babyai-pickup") == ("0.600 0.700", 0.15, near((0.15 - half, 0.15 + half)), "seen")
+    wide = near((0.15 - half, 0.15 + half))
+    assert gain("babyai-pickup") == ("0.600 0.700", 0.15, wide, "not decided")
     # alike in all seeds: the doubt over the episodes before is left
     flat = near((-0.098, 0.098))
     assert gain("babyai-goto-16x16") == ("0.500 0.500", 0, flat, "not decided")
