@@ -18,9 +18,10 @@ from queue import Empty
 from common.chat import Chat
 from common.cli import Parser
 from common.plugins import UserError
-from envs.agents.completions import completion, parse_response
-from envs.agents.endpoint import Call, Endpoint, Session
+from envs.agents.completions import parse_response
+from envs.agents.endpoint import Endpoint
 from envs.agents.requests import Refused
+from envs.agents.session import Call, Session
 from envs.pool.cursor import ResponseText
 from memory.render import Renderer
 from ppo.engines.choose import make_engine
@@ -109,7 +110,7 @@ def answer_all(engine: Engine, render: Renderer, session: Session, seed: int) ->
             free.add(slot)
             text = ResponseText(response.text, response.truncated)
             message = parse_response(call.request, text)
-            call.give(completion(call.request, text, message, turn, len(response.ids)))
+            call.respond(text, message, turn, len(response.ids))
 
 
 def next_call(session: Session, wait: bool) -> Call | None:

@@ -129,7 +129,7 @@ def deaf(seed, **to):
     for text in ("one", "two"):
         connection = http.client.HTTPConnection(host, timeout=20)
         body = {"model": "policy", "messages": [{"role": "user", "content": text}]}
-        headers = {"Authorization": f"Bearer {to['api_key']}"}
+        headers = {"Authorization": f"Bearer {to['api_key']}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         kept.append(connection)
         time.sleep(0.1)

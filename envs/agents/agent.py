@@ -29,9 +29,10 @@ from gymnasium.spaces import Text
 
 from common.plugins import check_call, defined_at, find
 from envs.agents import threads as agent_threads
-from envs.agents.completions import completion, parse_response
-from envs.agents.endpoint import Call, Session, endpoint
+from envs.agents.completions import parse_response
+from envs.agents.endpoint import endpoint
 from envs.agents.requests import Refused
+from envs.agents.session import Call, Session
 from envs.errors import BrokenContract, Fault
 from envs.tools.tool_env import action
 
@@ -103,7 +104,7 @@ class AgentEnv(gymnasium.Env):
         self.turns += 1
         request, tokens = self.call.request, self._tokens(response)
         message = parse_response(request, response)
-        self.call.give(completion(request, response, message, self.turns, tokens))
+        self.call.respond(response, message, self.turns, tokens)
         end = self._next_event()
         reward, success, metrics = self.session.take_rewards(), False, {}
         if end is None:

@@ -101,3 +101,10 @@ def chunks(answer: dict, usage: bool):
         yield base | {"choices": [piece | {"delta": {}, "finish_reason": choice["finish_reason"]}]}
     if usage:
         yield base | {"choices": [], "usage": answer["usage"]}
+
+
+def events(request: Request, answer: dict):
+    """Yield the server-sent events of a stream."""
+    for piece in chunks(answer, request.stream_usage):
+        yield b"data: " + json.dumps(piece).encode() + b"\n\n"
+    yield b"data: [DONE]\n\n"

@@ -12,8 +12,8 @@ import pytest
 from conftest import make_lm, make_tokenizer
 
 from arguments import get_args
-from envs.agents.endpoint import Call, Session
 from envs.agents.requests import request_of
+from envs.agents.session import Call, Session
 from memory.render import Renderer
 from ppo.engines.lockstep import TransformersEngine
 from ppo.model.make import build

@@ -1,0 +1,88 @@
+"""The session of an episode: its requests in the order of arrival, and the answers to them.
+
+A session knows nothing of HTTP (`envs.agents.endpoint`) and nothing of the form of requests and
+answers (`envs.agents.dialect`).
+"""
+
+import hashlib
+import json
+import math
+import queue
+import secrets
+import threading
+
+from envs.agents.dialect import CHAT_COMPLETIONS, Dialect
+from envs.agents.requests import Refused, Request
+
+CALLS_KEPT = 16  # answered calls of a session that a retry can still get
+ENDED = ("this episode is over", 401, "invalid_api_key")
+
+
+class Call:
+    """A request that waits for its answer."""
+
+    def __init__(self, key: str, request: Request, dialect: Dialect = CHAT_COMPLETIONS):
+        self.key, self.request, self.dialect = key, request, dialect
+        self.n = request.sampling.extra.get("n", 1)  # number of answers that make the whole
+        self.answers, self.answer, self.done = [], None, threading.Event()
+
+    def respond(self, response: str, message, turn: int, tokens: int) -> None:
+        """Give a response of the policy; see `envs.agents.completions.completion`."""
+        self.give(self.dialect.answer(self.request, response, message, turn, tokens))
+
+    def give(self, answer: dict | Refused) -> None:
+        """Add an answer, or refuse the request. It is done with n answers or a refusal."""
+        self.answers.append(answer)
+        refused = isinstance(answer, Refused)
+        if refused or len(self.answers) == self.n:
+            whole = answer if refused or self.n == 1 else self.dialect.joined(self.answers)
+            self.answer = whole
+            self.done.set()
+
+
+class Session:
+    """The calls of one episode. The queue `events` has them in order, and then the program's end.
+
+    check(request): returns the tokens of its prompt, or raises Refused if it cannot be answered
+    sampling, upstream: see `envs.agents.agent.AgentEnv`
+    """
+
+    def __init__(self, check=lambda request: 0, sampling: str = "refuse", upstream: str = ""):
+        self.check, self.sampling, self.upstream = check, sampling, upstream
+        self.secret, self.events, self.closed = secrets.token_urlsafe(16), queue.Queue(), False
+        self.rewards: list[float] = []  # the program's threads append to it
+        self.calls: list[Call] = []  # waiting ones, and the last answered ones for retries
+        self.lock = threading.Lock()
+
+    def call(self, body: bytes, retry: bool, dialect: Dialect = CHAT_COMPLETIONS) -> Call:
+        """Return the Call of a request: a new one, or the earlier one that a retry repeats.
+
+        Refused, ValueError, ...: it cannot be answered
+        """
+        key = hashlib.sha256(body).hexdigest()
+        with self.lock:
+            if self.closed:
+                raise Refused(*ENDED)
+            same = [call for call in self.calls if (call.key, call.dialect) == (key, dialect)]
+            if retry and same:  # an equal request that is no retry is a new call
+                return same[-1]
+            request = dialect.parse(json.loads(body), self.sampling)
+            request.tokens = self.check(request)
+            call = Call(key, request, dialect)
+            waiting = [old for old in self.calls[:-CALLS_KEPT] if not old.done.is_set()]
+            self.calls = [*waiting, *self.calls[-CALLS_KEPT:], call]
+            for _ in range(call.n):
+                self.events.put(call)
+            return call
+
+    def take_rewards(self) -> float:
+        """Return the sum of the rewards since the last call of this method."""
+        return math.fsum(self.rewards.pop(0) for _ in range(len(self.rewards)))
+
+    def close(self) -> None:
+        """Refuse the waiting calls and all later ones."""
+        with self.lock:
+            self.closed = True
+            for call in self.calls:
+                if not call.done.is_set():
+                    call.give(Refused(*ENDED))
