@@ -37,6 +37,7 @@ from common.flags import (
     flag,
     spelled,
 )
+from common.masked import masked
 from common.plugins import UserError
 from envs import family
 from envs.checks import check_data, check_prompts
@@ -323,7 +324,9 @@ def command_line(args: Arguments) -> str:
             continue
         if isinstance(value, dict):
             value = "FILE" if name == "prompts" else json.dumps(value)
-        words.append(spelled(name) if value is True else f"{spelled(name)} {quote(str(value))}")
+        words.append(
+            spelled(name) if value is True else f"{spelled(name)} {quote(masked(str(value)))}"
+        )
     return " \\\n    ".join(words)
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from common.estimator import GROUPED
 from common.execution import execution
 from common.flags import spelled
+from common.masked import MASK, masked
 from common.plugins import UserError
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory
@@ -77,7 +78,11 @@ def check_environments(args) -> None:
     if is_agent != (args.memory == "verbatim") and ":" not in args.memory:
         raise UserError(f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone")
     if args.upstream and not args.upstream.startswith(("http://", "https://")):
-        raise UserError(f"--upstream {args.upstream}: a URL begins with http:// or https://")
+        message = f"--upstream {masked(args.upstream)}: a URL begins with http:// or https://"
+        raise UserError(message)
+    if args.upstream and f"://{MASK}" in args.upstream:
+        message = "args.json keeps no passwords; type the URL again"
+        raise UserError(f"--upstream {args.upstream}: {message}")
     if args.endpoint_sampling == "untrained":
         bad = ["--group-size"] * bool(args.group_size)
         bad += ["--engine transformers"] * (args.engine == "transformers")

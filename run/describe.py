@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from common.masked import masked
 from run.earlier import changes, saved_args
 from run.files import write_text
 
@@ -61,7 +62,12 @@ def describe_run(args) -> dict:
             versions[package] = version(package)
     # torch.__version__ also names the build, which the version of its package leaves out.
     versions["torch"] = torch.__version__
-    return {"args": vars(args), "cwd": os.getcwd(), "git": git_commit(), "versions": versions}
+    return {
+        "args": masked(vars(args)),
+        "cwd": os.getcwd(),
+        "git": git_commit(),
+        "versions": versions,
+    }
 
 
 def git_commit() -> str | None:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from common.estimator import has_critic
+from common.masked import masked
 from common.plugins import UserError
 
 
@@ -77,13 +78,15 @@ def changes(args: argparse.Namespace, saved: dict) -> dict[str, str]:
             continue
         if name == "model" and os.path.realpath(value) == os.path.realpath(saved[name]):
             continue  # the same directory by another name
+        if masked(str(value)) == str(saved[name]):
+            continue  # args.json keeps no password
         flag = f"--{name.replace('_', '-')}"
         changed[name] = f"{flag} {shortened(value)} (was {shortened(saved[name])})"
     return changed
 
 
 def shortened(value) -> str:
-    text = str(value)
+    text = masked(str(value))
     return text if len(text) < 80 else f"{text[:76]} ..."
 
 

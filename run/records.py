@@ -9,6 +9,7 @@ import math
 from contextlib import suppress
 from pathlib import Path
 
+from common.masked import masked
 from run.board import open_board, show_settings
 from run.files import append_records
 from run.track import make_tracker
@@ -30,7 +31,7 @@ class Records:
         if again:
             self._restore_step(made)
         elif not args.resume:
-            show_settings(self.board, vars(args))
+            show_settings(self.board, masked(vars(args)))
         self.tracker = make_tracker(args, directory)
 
     def add(self, file: str, update: int, metrics: dict) -> None:

@@ -4,8 +4,10 @@ wandb is imported only with this flag. WANDB_MODE, `wandb login` and `wandb offl
 it works online, offline or not at all.
 """
 
+import sys
 from pathlib import Path
 
+from common.masked import masked
 from common.plugins import UserError
 
 ID = "wandb-id.txt"  # holds the id of the run at wandb, which a resumed run continues
@@ -18,6 +20,7 @@ class Tracker:
     def __init__(self, args, run: Path):
         import wandb
 
+        sys.argv = masked(sys.argv)  # wandb records it, too
         known = (run / ID).read_text(encoding="utf-8").strip() if (run / ID).exists() else None
         try:
             self.run = wandb.init(
@@ -25,7 +28,7 @@ class Tracker:
                 name=run.resolve().name,
                 id=known,
                 resume="allow",
-                config=vars(args),
+                config=masked(vars(args)),
                 dir=run,
                 settings=wandb.Settings(console="off", silent=True),  # it would wrap the output
             )
