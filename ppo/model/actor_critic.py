@@ -44,16 +44,12 @@ class ActorCritic(nn.Module):
     lm: a plain decoder, which `ppo.model.pretrained.check_decoder` tests
     critic_layers: k, the layers that the critic copies, at most as many as the model has
     compute: how the layers compute
-    value_grad_trunk: whether the value loss trains the shared trunk, too
     """
 
-    def __init__(
-        self, lm, critic_layers: int, compute: Compute = PLAIN, value_grad_trunk: bool = False
-    ):
+    def __init__(self, lm, critic_layers: int, compute: Compute = PLAIN):
         super().__init__()
         self.lm, self.compute, self.dtype = lm, compute, compute.dtype
         self.n_trunk = len(lm.model.layers) - critic_layers
-        self.value_grad_trunk = value_grad_trunk
         # `with whole(parameters):` makes sharded parameters whole (`ppo.distributed`).
         self.whole = nullcontext
         self._add_critic()
@@ -107,8 +103,9 @@ class ActorCritic(nn.Module):
 
     def _values(self, hidden: Tensor, mask: Tensor, options: dict) -> Tensor:
         """Return the values, (R,)."""
-        # Detached, the value loss does not train the layers that the policy acts with.
-        shared = hidden if self.value_grad_trunk else hidden.detach()
+        shared = (
+            hidden.detach()
+        )  # the value loss must not move the layers that the policy acts with
         decisions = decide(self.branch, shared, mask, options, self.compute)  # (R, D)
         features = self.branch_norm(decisions).float()
         # Without autocast, for bfloat16 would round values just above 1 to steps of 1/128.

@@ -33,7 +33,7 @@ def make_model(generation, update, device: str, seed: int):
 
 def build(
     lm, critic_layers: int | None, dtype: torch.dtype = torch.float32, packed: bool = False,
-    recompute: bool = False, value_grad_trunk: bool = False, lora_rank: int = 0,
+    recompute: bool = False, lora_rank: int = 0,
 ) -> ActorCritic:  # fmt: skip
     """Put an actor-critic together. What a run does not use is not imported.
 
@@ -52,21 +52,17 @@ def build(
 
         use_packing(lm)
     compute = Compute(dtype, arrange, recomputed if recompute else stored)
-    critic = (
-        {}
-        if critic_layers is None
-        else dict(critic_layers=critic_layers, value_grad_trunk=value_grad_trunk)
-    )
     if lora_rank:
         from ppo.model.lora import LoraActor, LoraActorCritic
 
-        model = LoraActorCritic if critic else LoraActor
-        return model(lora_rank, lm, compute=compute, **critic)
-    if critic:
-        return ActorCritic(lm, compute=compute, **critic)
-    from ppo.model.actor import ActorOnly
+        if critic_layers is None:
+            return LoraActor(lora_rank, lm, compute=compute)
+        return LoraActorCritic(lora_rank, lm, critic_layers=critic_layers, compute=compute)
+    if critic_layers is None:
+        from ppo.model.actor import ActorOnly
 
-    return ActorOnly(lm, compute)
+        return ActorOnly(lm, compute)
+    return ActorCritic(lm, critic_layers, compute)
 
 
 def make_reference(update, actor_critic: ActorCritic):

@@ -117,7 +117,7 @@ def trained(layout, token_budget: int, lora_rank=0, **options):
 @pytest.mark.parametrize(
     "options",
     [dict(), dict(packed=True), dict(recompute=True), dict(lora_rank=2),
-     dict(packed=True, recompute=True, lora_rank=2, value_grad_trunk=True)],
+     dict(packed=True, recompute=True, lora_rank=2)],
 )  # fmt: skip
 @pytest.mark.parametrize("token_budget", [60, 10**6])
 def test_merged_turns_are_scored_and_trained_as_if_alone(token_budget, options):
