@@ -119,4 +119,4 @@ def make_vllm(
         engine="vllm", model=model, prompt_limit=prompt_limit, response_limit=response_limit,
         temperature=1.0, gpu_memory_utilization=0.3, endpoint_sampling="refuse",
     )  # fmt: skip
-    return make_engine(settings, tokenizer, ends, slots, dtype, seed=0).engine
+    return make_engine(settings, tokenizer, ends, slots, dtype, seed=0).inner

@@ -25,6 +25,7 @@ from benchmarks.rollout import Story
 from common.cli import Parser
 from common.execution import execution
 from common.ranks import ALONE
+from common.wrapper import Wrapper
 from envs.pool.make import make_envs
 from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
@@ -70,17 +71,15 @@ class Waiting(Story):
         return super().step(response)
 
 
-class Watched:
+class Watched(Wrapper):
     """An engine that notes when it worked last."""
 
     def __init__(self, engine):
-        self.engine, self.last = engine, 0.0
-
-    def __getattr__(self, name):
-        return getattr(self.engine, name)
+        super().__init__(engine)
+        self.last = 0.0
 
     def step(self):
-        busy, done = not self.engine.idle, self.engine.step()
+        busy, done = not self.inner.idle, self.inner.step()
         if busy:
             self.last = time.perf_counter()
         return done

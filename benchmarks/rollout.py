@@ -26,6 +26,7 @@ import torch
 from benchmarks.common import SHAPES, Stopwatch, make_vllm, medians, save_model, seconds
 from common.cli import Parser
 from common.ranks import ALONE
+from common.wrapper import Wrapper
 from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
 from main import collect
@@ -153,7 +154,7 @@ def heavy_tailed(median: float, *seed: int) -> float:
     return float(np.random.default_rng(seed).lognormal(math.log(median), SIGMA))
 
 
-class Lengths:
+class Lengths(Wrapper):
     """An engine whose responses have a given length.
 
     tokens: length of every response; 0: heavy-tailed
@@ -161,25 +162,23 @@ class Lengths:
     """
 
     def __init__(self, engine, tokens: int, together: bool, seed: int):
-        self.engine, self.tokens, self.together, self.seed = engine, tokens, together, seed
+        super().__init__(engine)
+        self.tokens, self.together, self.seed = tokens, together, seed
         self.count = Counter()  # slot -> number of its responses
-
-    def __getattr__(self, name):
-        return getattr(self.engine, name)
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
         self.count[slot] += 1
-        self.engine.response_limit = self.length(slot, self.count[slot])
-        self.engine.submit(slot, prompt, seed)
+        self.inner.response_limit = self.length(slot, self.count[slot])
+        self.inner.submit(slot, prompt, seed)
 
     def length(self, slot: int, count: int) -> int:
         drawn = heavy_tailed(TOKENS, self.seed, slot, count, 1)
         return self.tokens or min(max(round(drawn), 1), RESPONSE_LIMIT)
 
     def step(self):
-        done = self.engine.step()
-        while self.together and not self.engine.idle:
-            done += self.engine.step()
+        done = self.inner.step()
+        while self.together and not self.inner.idle:
+            done += self.inner.step()
         return done
 
 

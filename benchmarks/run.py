@@ -20,6 +20,7 @@ from minigrid.minigrid_env import MiniGridEnv
 from arguments import get_args
 from benchmarks.common import GB, Stopwatch, medians, proc_bytes, run_python, seconds
 from common.cli import Parser
+from common.wrapper import Wrapper
 from envs import make_env
 from envs.pool.groups import episode_seeds
 from envs.pool.make import make_envs
@@ -198,7 +199,7 @@ def _score_and_update(agent: Agent, batch: Batch) -> None:
 # ---- update ---------------------------------------------------------------------------------
 
 
-class PaddedStorage:
+class PaddedStorage(Wrapper):
     """A storage with padded micro-batches: the fixed layout of trainers that pad to their limits.
 
     prompt_width: tokens to which prompts are padded on the left; None: the longest of a minibatch
@@ -206,11 +207,9 @@ class PaddedStorage:
     """
 
     def __init__(self, rollouts, prompt_width: int | None, response_width: int | None, size: int):
-        self.rollouts, self.size = rollouts, size
+        super().__init__(rollouts)
+        self.size = size
         self.prompt_width, self.response_width = prompt_width, response_width
-
-    def __getattr__(self, name):
-        return getattr(self.rollouts, name)
 
     def micro_batches(self, rows):
         responses = [r for turn in self.responses for r in turn]

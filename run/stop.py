@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 from common.errors import OtherRankFailed
 from common.ranks import ALONE, Ranks
+from common.wrapper import Wrapper
 from run.exit import one_line
 
 
@@ -111,24 +112,22 @@ class StoppableRanks(Ranks):
             self.listens = False
 
 
-class StoppablePool:
+class StoppablePool(Wrapper):
     """A pool of environments whose `poll` raises Stopped once this rank received a signal.
 
     `with pool:` closes it at the end.
     """
 
     def __init__(self, envs, ranks: StoppableRanks):
-        self.envs, self.ranks = envs, ranks
+        super().__init__(envs)
+        self.ranks = ranks
 
     def poll(self, wait: bool = True) -> list:
         self.ranks.check()
-        return self.envs.poll(wait=wait)
-
-    def __getattr__(self, name: str):
-        return getattr(self.envs, name)
+        return self.inner.poll(wait=wait)
 
     def __enter__(self) -> "StoppablePool":
         return self
 
     def __exit__(self, *error) -> None:
-        self.envs.close()
+        self.inner.close()

@@ -9,6 +9,7 @@ none, to the first turn of the episode.
 from dataclasses import replace
 
 from common.chat import Chat
+from common.wrapper import Wrapper
 from envs.errors import EnvError, Fault
 from envs.pool.faults import check_false_starts
 from envs.text_env import Observation, Step
@@ -24,19 +25,9 @@ def with_untrained_calls(sampling: str, envs, engine, render, seed: int, evaluat
     """
     if sampling != "untrained":
         return envs, engine
-    engine = engine.wrapped if isinstance(engine, SampleEngine) else engine
+    engine = engine.inner if isinstance(engine, SampleEngine) else engine
     turns = TurnPool(envs, engine, render, seed, evaluation)
     return turns, SampleEngine(engine, turns)
-
-
-class Wrapper:
-    """Passes on everything that a subclass does not change."""
-
-    def __init__(self, wrapped):
-        self.wrapped = wrapped
-
-    def __getattr__(self, name: str):
-        return getattr(self.wrapped, name)
 
 
 class SampleEngine(Wrapper):
@@ -48,7 +39,7 @@ class SampleEngine(Wrapper):
 
     def step(self) -> list:
         samples = []
-        for i, response in self.wrapped.step():
+        for i, response in self.inner.step():
             if response.prompt.sampling.trained:
                 samples.append((i, response))
             else:
@@ -73,11 +64,11 @@ class TurnPool(Wrapper):
     def answer_call(self, i: int, response) -> None:
         """Let environment i go on with the response to an untrained call."""
         self.calls.add(i)
-        self.wrapped.send(i, response.text, response.truncated)
+        self.inner.send(i, response.text, response.truncated)
 
     def poll(self, wait: bool = True) -> list[tuple[int, Step]]:
         complete = []
-        for i, step in self.wrapped.poll(wait):
+        for i, step in self.inner.poll(wait):
             step, begun = self._add(i, step), step.first
             if step is None:  # the episode ended without a turn
                 self._submit(i, begun)

@@ -3,29 +3,29 @@
 import time
 from collections import Counter
 
+from common.wrapper import Wrapper
 
-class MeasuredEngine:
-    """Passes everything on to an engine, and measures its steps for `stats`."""
+
+class MeasuredEngine(Wrapper):
+    """An engine whose steps are measured for `stats`."""
 
     def __init__(self, engine):
-        self.engine, self.name = engine, type(engine).__name__
+        super().__init__(engine)
+        self.name = type(engine).__name__
         self.slots: set[int] = set()  # with a prompt whose response is not complete
         self.submitted: set[int] = set()  # slots of the prompts submitted since the last step
         self.totals = Counter()  # tokens and seconds since the last call of `stats`
 
-    def __getattr__(self, name: str):
-        return getattr(self.engine, name)
-
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
-        self.engine.submit(slot, prompt, seed)
+        self.inner.submit(slot, prompt, seed)
         self.slots.add(slot)
         self.submitted.add(slot)
 
     def step(self) -> list:
-        if self.engine.idle:
+        if self.inner.idle:
             return []
         began = time.perf_counter()
-        done = self.engine.step()
+        done = self.inner.step()
         seconds = time.perf_counter() - began
         self.totals["seconds"] += seconds
         self.totals["busy"] += self._busy(done) * seconds
@@ -50,7 +50,7 @@ class MeasuredEngine:
         Seconds are those spent in `step`; occupancy is the mean share of the slots that were busy
         in them. An engine with a prefix cache gives the share of prompt tokens found in it.
         """
-        figures = {"engine/prefix_hits": 0.0} | self.engine.stats()
+        figures = {"engine/prefix_hits": 0.0} | self.inner.stats()
         totals, self.totals = self.totals, Counter()
         if not totals["prompt"]:
             return {}

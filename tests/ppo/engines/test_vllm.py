@@ -432,6 +432,6 @@ def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys)
         options = dict(slots=4, dtype=torch.float32, seed=0, slow_envs=True)
         return make_engine(generation, tokenizer, {0}, **options)
 
-    assert isinstance(make(make_lm()).engine, TransformersEngine)
+    assert isinstance(make(make_lm()).inner, TransformersEngine)
     assert "no attention kernel for heads of size 8" in capsys.readouterr().out
-    assert isinstance(make(big_heads(tie=True)).engine, VLLMEngine)
+    assert isinstance(make(big_heads(tie=True)).inner, VLLMEngine)
