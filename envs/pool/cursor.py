@@ -57,6 +57,7 @@ class EpisodeCursor:
         responses: Sequence[str] = (),
         shown: str = "",
         truncated: Sequence[bool] = (),
+        substitutes: int = 0,
     ):
         # Looking ahead in a shared iterator would take a seed away from the other environments.
         self.shared = iter(seeds) is seeds
@@ -66,6 +67,8 @@ class EpisodeCursor:
         self.failures, self.fault = 0, ""
         truncated = truncated or [False] * len(responses)
         self._begin(episode, next(self.seeds, None), ended=None)
+        for _ in range(substitutes):  # as many times as the saved episode was replaced
+            self.seed = self.group.substitute()
         self.responses = list(map(ResponseText, responses, truncated))
         self.taken = len(self.responses)
         self.saved_digest = shown  # of the last observation in a saved state; "": unknown
@@ -99,13 +102,17 @@ class EpisodeCursor:
     def state_dict(self) -> dict:
         """Return the arguments of a new cursor, as JSON. If the episode cannot be replayed, the new
         cursor begins the next one."""
+        substituted = dict(substitutes=self.group.k) if self.group and self.group.k else {}
         if self.observation and not self.observation.replayable:
-            return dict(episode=self.episode + bool(self.responses), responses=[])
+            if self.responses:
+                return dict(episode=self.episode + 1, responses=[])
+            return dict(episode=self.episode, responses=[], **substituted)
         return dict(
             episode=self.episode,
             responses=list(map(str, self.responses)),
             truncated=[response.truncated for response in self.responses],
             shown=digest(self.observation.text) if self.observation else "",
+            **substituted,
         )
 
     def record(self, answer: Observation | Step) -> str:

@@ -10,6 +10,8 @@ class GroupSeeds:
 
     They cannot be looked up in advance, so an episode that cannot begin is tried again with the
     same seed: a short outage of one environment does not part it from its group.
+
+    k: how often the current episode has been replaced by one with another seed
     """
 
     def __init__(self, seeds: EpisodeSeeds):
