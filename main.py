@@ -19,7 +19,7 @@ life_sign(LOADING)
 from envs.agents.untrained import with_untrained_calls
 from envs.pool.groups import episode_seeds
 from envs.pool.make import make_envs
-from envs.pool.serial import evaluation_seeds
+from envs.pool.serial import evaluation_panel, evaluation_seeds
 from memory import make_memories
 from memory.checks import make_render
 from ppo.advantages import make_estimator
@@ -134,7 +134,8 @@ def evaluate(args, run, engine, render, update: int) -> None:
     """Play the evaluation episodes: the same, with the same sampling noise, in every run."""
     transcript = Transcript() if args.eval_only else None
     n_env = min(args.n_env, args.eval_episodes)
-    played = EvaluationEpisodes(n_env, run.ranks, transcript, args.eval_episodes)
+    panel = evaluation_panel(args.eval_episodes)
+    played = EvaluationEpisodes(n_env, run.ranks, transcript, panel)
     seeds = evaluation_seeds(args.eval_episodes, n_env, played.share)
     first, proven = played.share.start, not args.eval_only
     envs = run.pool(make_envs(args.environment, args.generation, seeds, first, proven))
@@ -145,7 +146,7 @@ def evaluate(args, run, engine, render, update: int) -> None:
             args.endpoint_sampling, envs, engine, render, 0, evaluation=True
         )
         collect(turns, memories, sampler, render, played, 0)
-    run.log_evaluation(update, envs, played.summary() | engine.stats())
+    run.log_evaluation(update, envs, played.summary() | engine.stats(), played.by_episode())
     if run.leads:
         write_eval_table(run.directory)
     if run.leads and transcript:

@@ -10,7 +10,7 @@ import math
 from common.ranks import ALONE, Ranks
 from storage.batch import Scoring
 from storage.collection import Collection, Turn
-from storage.episodes import means
+from storage.episodes import Episode, means
 from storage.schedules import never
 
 
@@ -32,14 +32,15 @@ class EvaluationEpisodes(Collection):
     """Collects episodes until none is left to begin. Nothing is bootstrapped.
 
     n_env: environments of all ranks together
-    count: how many episodes they play, for `progress`
+    panel: the seeds of all episodes; one that could not begin counts as a failure
     transcript: gets every turn, if given; else only the last turn of an environment is kept
     """
 
-    def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None, count: int = 0):
+    def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None, panel: range = range(0)):
         schedule, scoring = UntilNoneIsLeft(), Scoring(ranks=ranks)
         super().__init__(n_env, schedule, scoring, needs_bootstrap=never)
-        self.count = len(ranks.share(count))
+        self.panel, self.count = panel, len(ranks.share(len(panel)))
+        self.outcomes: dict[int, Episode] = {}  # seed -> its episode
         self.valid: list[bool] = []
         self.transcript, self.played = transcript, []
 
@@ -50,6 +51,8 @@ class EvaluationEpisodes(Collection):
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered."""
         self.episodes.insert(self.share[n], step)
+        if step.done:
+            self.outcomes[step.seed] = self.episodes.batches[-1][-1]
         self.valid.append(step.valid)
         turn = Turn(self.responses[n], step)
         if self.transcript is not None and turn.response:  # None: its call failed before any turn
@@ -60,9 +63,12 @@ class EvaluationEpisodes(Collection):
     def join(self) -> None:
         """Bring the episodes of all ranks together."""
         gather = self.ranks.gather
+        found = dict(gather([*self.outcomes.items()]))
+        lost = {seed: Episode(0) for seed in self.panel if seed not in found}  # could not begin
+        self.outcomes = dict(sorted((found | lost).items()))
         # A sum of floats depends on its order, so it must not matter who played which episode.
-        finished = sorted(gather(self.episodes.finished), key=lambda e: (e.ret, e.length))
-        self.episodes.batches = [finished]
+        finished = gather(self.episodes.finished) + [*lost.values()]
+        self.episodes.batches = [sorted(finished, key=lambda e: (e.ret, e.length))]
         self.valid = gather(self.valid)
         self.played = sorted(gather(self.played), key=lambda turn: (turn[2].seed, turn[2].number))
         for n, response, step in self.played:
@@ -81,6 +87,11 @@ class EvaluationEpisodes(Collection):
             "eval/valid_action": sum(self.valid) / len(self.valid),
             "eval/episodes": count,
         }
+
+    def by_episode(self) -> dict[str, list[float]]:
+        """Success and return of each episode, in the order of their seeds: as in any other run."""
+        episodes = self.outcomes.values()
+        return {"success": [int(e.success) for e in episodes], "return": [e.ret for e in episodes]}
 
 
 def wilson_interval(wins: int, count: int, z: float = 1.959964) -> tuple[float, float]:

@@ -16,8 +16,9 @@ from common.plugins import UserError
 from reports.charts import draw_charts, svg_of
 from reports.finals import differences, each_run, final_numbers, labelled
 from reports.groups import Group, group_runs
+from reports.pairs import ABOUT_PAIRS, pairs_table
 from reports.program import Program
-from reports.run_files import read_runs
+from reports.run_files import Run, read_runs
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,12 +56,19 @@ def curves_page(groups: list[Group], charts: dict[str, bytes], notes: list[str])
     return Template(TEMPLATE).substitute(
         title=escape("Learning curves" + f": {min(names)}" * (len(names) == 1)),
         finals=html_table(final_numbers(groups)),
+        pairs=paired_part([run for group in groups for run in group.runs]),
         runs=folded("each run", each_run(groups)),
         differences=folded("all settings that differ", differences(groups)),
         notes="".join(f"<li>{escape(note)}</li>" for note in notes),
         key="".join(f"<li>{labelled(group.label, i)}</li>" for i, group in enumerate(groups)),
         images="\n".join(images),
     )
+
+
+def paired_part(runs: list[Run]) -> str:
+    """Return the table of evaluations compared episode by episode, "" without two of them."""
+    rows = [[escape(cell) for cell in row] for row in pairs_table(runs)]
+    return f"{html_table(rows)}<p>{ABOUT_PAIRS}</p>" if len(rows) > 1 else ""
 
 
 def folded(title: str, rows: list[list[str]]) -> str:
@@ -110,6 +118,7 @@ img { width: 100% }
 </style>
 <h1>$title</h1>
 $finals
+$pairs
 $runs
 $differences
 <p>A line is the mean over the runs of one colour, with a band of one standard deviation. It is

@@ -3,8 +3,8 @@
     python -m reports.evaluations RUN [RUN ...]
 
 Each line of eval.jsonl is a row: success with its Wilson 95 % interval, and the mean return with
-its standard error. Crafter adds the score, and a second table of how often each achievement was
-unlocked.
+its standard error. A table of pairs compares first and last evaluations, and two runs. Crafter adds
+the score, and a table of how often each achievement was unlocked.
 """
 
 import math
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from common.plugins import UserError
+from reports.pairs import ABOUT_PAIRS, pairs_table
 from reports.program import Program
 from reports.run_files import Run, read_runs
 
@@ -69,7 +70,9 @@ def eval_table(runs: list[Run]) -> str:
     about = "Success has its Wilson 95 % interval, return its standard error."
     if "faults" in names:
         about += " An episode that ended in a fault counts as a failure."
-    return "\n".join([markdown_table(table), "", about, *_achievements(rows)])
+    pairs = pairs_table(runs)
+    paired = ["", markdown_table(pairs), "", ABOUT_PAIRS] if len(pairs) > 1 else []
+    return "\n".join([markdown_table(table), "", about, *paired, *_achievements(rows)])
 
 
 def _achievements(rows: list[tuple[Run, dict]]) -> list[str]:

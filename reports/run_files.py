@@ -7,7 +7,7 @@ Missing files and damaged lines (a killed run may leave half a line) are skipped
 import json
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 # Runs of one group may differ in these flags. Only older runs have those of the last two lines.
@@ -22,6 +22,8 @@ REQUIRED_EVALUATION = {
     "eval/return_stderr",
 }  # fmt: skip
 
+REQUIRED_OUTCOMES = {"update", "success", "return"}
+
 
 @dataclass
 class Run:
@@ -35,6 +37,7 @@ class Run:
     metrics: list[dict[str, float]]
     evals: list[dict[str, float]]
     warmup: list[dict[str, float]]
+    outcomes: list[dict] = field(default_factory=list)  # of each own evaluation: its episodes
 
     @property
     def own_evals(self) -> list[dict[str, float]]:
@@ -116,7 +119,15 @@ def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
         rows("metrics.jsonl", REQUIRED_METRICS),
         rows("eval.jsonl", REQUIRED_EVALUATION),
         rows("warmup.jsonl", set()) if args.get("w_epoch") else [],
+        _read_outcomes(path / "eval_episodes.jsonl"),
     )
+
+
+def _read_outcomes(path: Path) -> list[dict]:
+    """Return the run's own lines of eval_episodes.jsonl, [] for an older run, which has none."""
+    lines = read_jsonl(path) if path.exists() else []
+    whole = [line for line in lines if line and line.keys() >= REQUIRED_OUTCOMES]
+    return [line for line in whole if not line.get("asked")]
 
 
 def _read_rows(path: Path, required: set[str], label: str, notes: list[str]) -> list[dict]:

@@ -16,7 +16,7 @@ from run.describe import write_args
 from run.directory import claimed_run_dir
 from run.exit import is_check, one_line
 from run.logger import Logger
-from run.logs import EVAL, cut_back, later_evaluations
+from run.logs import cut_back, later_evaluations
 from run.stop import Signals, StoppablePool, StoppableRanks, Stopped
 from run.timer import Timer
 
@@ -99,10 +99,9 @@ class Run:
         self.ranks.wait()  # all ranks have read their checkpoint
         if self.leads:
             if args.resume and not args.eval_only:
-                kept = b""
+                kept = {}
                 if origin.resumed:
-                    size = origin.logs.get(EVAL, 0)
-                    kept = later_evaluations(self.directory, args, origin.update, size)
+                    kept = later_evaluations(self.directory, args, origin.update, origin.logs)
                 cut_back(self.directory, origin.logs, kept)
             write_args(self.directory, args)
         self.tokenizer = tokenizer
@@ -180,10 +179,11 @@ class Run:
         self.logger.check_finite(update, rollouts, agent)
         self.logger.update(update, rollouts, envs, figures | self.timer.lap())
 
-    def log_evaluation(self, update: int, envs, figures: dict[str, float]) -> None:
-        """Log an evaluation of the policy after `update` updates, and its times."""
+    def log_evaluation(self, update: int, envs, figures: dict[str, float], episodes: dict) -> None:
+        """Log an evaluation of the policy after `update` updates: its figures, its times, and the
+        outcome of each episode."""
         temperature = {"eval/temperature": self.args.temperature}
-        self.logger.evaluation(update, figures | temperature | self.timer.lap(), envs)
+        self.logger.evaluation(update, figures | temperature | self.timer.lap(), envs, episodes)
 
     # ---- the end ----------------------------------------------------------------------------
 

@@ -96,11 +96,16 @@ class Logger:
             (4, f"{shown(metrics, 'time/total', '.1f')} s"),
         ])  # fmt: skip
 
-    def evaluation(self, update: int, figures: dict[str, float], envs) -> None:
-        """Record an evaluation of the policy after `update` updates."""
+    def evaluation(self, update: int, figures: dict[str, float], envs, episodes: dict) -> None:
+        """Record an evaluation of the policy after `update` updates.
+
+        episodes: name -> a number for each episode
+        """
         faults = self._log_faults(update, envs)
         asked = {"asked": True} if self.args.eval_only and self.args.resume else {}
         self._record("eval.jsonl", update, figures | {"eval/env_faults": faults} | asked)
+        if self.leads:
+            append_records(self.directory / "eval_episodes.jsonl", update, [episodes | asked])
         self.say(
             f"eval after {update} updates: success {figures['eval/success']:.3f} "
             f"[{figures['eval/success_low']:.3f}, {figures['eval/success_high']:.3f}]  "

@@ -8,8 +8,8 @@ from pathlib import Path
 from common.plugins import UserError
 from run.saved import is_complete, turns_made
 
-LOGS = ("metrics", "warmup", "eval", "trajectories", "faults")  # .jsonl files
-EVAL = "eval.jsonl"
+LOGS = ("metrics", "warmup", "eval", "eval_episodes", "trajectories", "faults")  # .jsonl files
+EVALUATIONS = ("eval.jsonl", "eval_episodes.jsonl")  # a line for each evaluation
 
 
 def logs(run: Path) -> list[Path]:
@@ -17,8 +17,8 @@ def logs(run: Path) -> list[Path]:
     return [path for name in LOGS if (path := run / f"{name}.jsonl").exists()]
 
 
-def cut_back(run: Path, sizes: dict[str, int], evaluations: bytes) -> None:
-    """Cut the logs to their sizes at the checkpoint, and append `evaluations` to eval.jsonl.
+def cut_back(run: Path, sizes: dict[str, int], kept: dict[str, bytes]) -> None:
+    """Cut the logs to their sizes at the checkpoint, and append what is `kept` of each.
 
     UserError: a log is shorter than it was at the checkpoint; then nothing is cut
     """
@@ -27,7 +27,7 @@ def cut_back(run: Path, sizes: dict[str, int], evaluations: bytes) -> None:
     for path in logs(run):
         with open(path, "r+b") as log:
             log.seek(sizes.get(path.name, 0))
-            log.write(evaluations if path.name == EVAL else b"")
+            log.write(kept.get(path.name, b""))
             log.truncate()
 
 
@@ -41,21 +41,20 @@ def check_length(run: Path, path: Path, size: int) -> None:
         )
 
 
-def later_evaluations(run: Path, args, update: int, size: int) -> bytes:
-    """Return the lines of eval.jsonl behind its first `size` bytes that a resumed run keeps.
+def later_evaluations(run: Path, args, update: int, sizes: dict[str, int]) -> dict[str, bytes]:
+    """Return, for each of EVALUATIONS, the lines behind its size that a resumed run keeps.
 
     They evaluate the policy of the checkpoint, after `update` updates, and will not be played
     again: the user asked for them, or the run ended there and is now made longer.
     """
-    path = run / EVAL
-    if not path.exists():
-        return b""
     ends = is_complete(update, turns_made(run, update), args)
     again = args.eval_interval and (ends or update % args.eval_interval == 0)
-    kept = b""
-    for line in path.read_bytes()[size:].splitlines():
-        with suppress(ValueError, KeyError, TypeError):  # a torn line, or none of ours
-            record = json.loads(line)
-            if record["update"] <= update and (record.get("asked") or not again):
-                kept += line + b"\n"
+    kept = dict.fromkeys(EVALUATIONS, b"")
+    for path in (run / name for name in EVALUATIONS):
+        lines = path.read_bytes() if path.exists() else b""
+        for line in lines[sizes.get(path.name, 0) :].splitlines():
+            with suppress(ValueError, KeyError, TypeError):  # a torn line, or none of ours
+                record = json.loads(line)
+                if record["update"] <= update and (record.get("asked") or not again):
+                    kept[path.name] += line + b"\n"
     return kept

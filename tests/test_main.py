@@ -275,7 +275,8 @@ def test_evaluation_only(model_dir, tmp_path, capsys):
     (record,) = lines(run / "eval.jsonl")
     assert record["eval/episodes"] == 6 and record["update"] == 0
     written = {path.name for path in run.iterdir() if not path.name.startswith("events.")}
-    reports = {"eval.md", "eval_trajectories.jsonl", "zero_shot.json", "zero_shot.md"}
+    reports = {"eval.md", "eval_episodes.jsonl", "eval_trajectories.jsonl"}
+    reports |= {"zero_shot.json", "zero_shot.md"}
     assert written == {"args.json", "eval.jsonl", "lock"} | reports
     assert "eval after 0 updates" in capsys.readouterr().out
 

@@ -38,13 +38,18 @@ def training_seeds(seed: int, share: range) -> list[Iterable[int]]:
     return [EpisodeSeeds(seed, i) for i in share]
 
 
+def evaluation_panel(episodes: int) -> range:
+    """Return the seeds of the evaluation episodes in every run: 2 k + 1 of episode k. Training
+    seeds are even, so the two never meet."""
+    return range(1, 2 * episodes, 2)
+
+
 def evaluation_seeds(episodes: int, n_env: int, share: range) -> list[Iterator[int]]:
     """Return one iterator for all environments of this rank: whichever is free takes the next seed.
 
-    Episode k has seed 2 k + 1 in every run. Training seeds are even, so the two never meet. Episode
-    k is played on the rank that has environment k % n_env.
+    Episode k is played on the rank that has environment k % n_env.
     """
-    queue = iter([2 * k + 1 for k in range(episodes) if k % n_env in share])
+    queue = iter([s for k, s in enumerate(evaluation_panel(episodes)) if k % n_env in share])
     return [queue] * len(share)
 
 

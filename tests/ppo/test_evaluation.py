@@ -11,7 +11,7 @@ from envs import make_env
 from envs.games.toy import Toy
 from envs.pool import faults
 from envs.pool.resilient import ResilientPool
-from envs.pool.serial import evaluation_seeds, training_seeds
+from envs.pool.serial import evaluation_panel, evaluation_seeds, training_seeds
 from envs.text_env import Observation
 from main import collect
 from memory.window import WindowMemory
@@ -134,7 +134,7 @@ def play_evaluation(make, episodes: int, n_env: int) -> EvaluationEpisodes:
     memories = [WindowMemory(0) for _ in range(n_env)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    evaluation = EvaluationEpisodes(n_env)
+    evaluation = EvaluationEpisodes(n_env, panel=evaluation_panel(episodes))
 
     def render(messages, before):
         return make_prompt([1])
@@ -152,10 +152,17 @@ def test_each_evaluation_episode_is_played_once(n_env, monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [5, 9])
-def test_an_episode_that_cannot_be_begun_is_missing_in_the_evaluation(bad, monkeypatch):
+def test_an_episode_that_cannot_begin_counts_as_a_failure(bad, monkeypatch):
     monkeypatch.setattr(faults, "PAUSE_SECONDS", 0.0)  # it is tried again and again
+    whole = play_evaluation(partial(Picky, 0), 5, n_env=2).by_episode()
     evaluation = play_evaluation(partial(Picky, bad), 5, n_env=2)
-    assert evaluation.summary()["eval/episodes"] == 4
+    summary, outcomes = evaluation.summary(), evaluation.by_episode()
+    assert summary["eval/episodes"] == len(outcomes["success"]) == 5
+    # episode k has seed 2 k + 1; the others are what they are without the failure
+    for name in ("success", "return"):
+        whole[name][(bad - 1) // 2] = 0
+        assert outcomes[name] == whole[name]
+    assert summary["eval/return"] == pytest.approx(sum(whole["return"]) / 5)
 
 
 def test_the_evaluation_does_not_depend_on_the_number_of_environments():

@@ -40,7 +40,7 @@ SMALL = """--n-env 2 --e-len 2 --num-updates 4 --minibatch 4 --w-epoch 1 --w-ite
 --lr 0.01 --critic-lr 0.01 --response-limit 6 --prompt-limit 8192 --save-interval 1
 --eval-interval 2 --eval-episodes 2 --max-episode-steps 3
 --engine transformers"""
-LOGS = ("metrics.jsonl", "eval.jsonl", "warmup.jsonl", "trajectories.jsonl")
+LOGS = ("metrics.jsonl", "eval.jsonl", "eval_episodes.jsonl", "warmup.jsonl", "trajectories.jsonl")
 
 
 def train(run: Path, model: str, flags: str = "") -> int:

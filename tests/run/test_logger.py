@@ -145,9 +145,9 @@ def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, cap
     )
     summary = EVALUATION | {"eval/episodes": 8, "eval/episode_len": 2.0, "time/eval": 3.0}
     del summary["update"]
-    told.evaluation(7, summary, SimpleNamespace(faults=[fault, fault]))
+    told.evaluation(7, summary, SimpleNamespace(faults=[fault, fault]), {})
     assert "(8 episodes, 2 faults of environments, 3 s)" in capsys.readouterr().out
-    told.evaluation(8, summary, SimpleNamespace(faults=[]))
+    told.evaluation(8, summary, SimpleNamespace(faults=[]), {})
     assert "(8 episodes, 3 s)" in capsys.readouterr().out
     boards.pop().close()
     assert [record["update"] for record in lines(tmp_path / "faults.jsonl")] == [0, 7, 7]
