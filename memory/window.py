@@ -23,9 +23,9 @@ class WindowMemory:
 
     def reset(self, observation) -> None:
         """Begin an episode and forget the last one."""
-        self.turns.clear()
+        self.turns.clear()  # another episode plays elsewhere: old turns would mislead
         self.observation = observation
-        self.opening, self.latest = list(observation.messages), []
+        self.opening, self.latest = list(observation.messages), []  # no window drops the opening
 
     def update(self, step) -> None:
         """Remember a turn and the observation that followed it."""
@@ -33,7 +33,7 @@ class WindowMemory:
             return  # the environment failed and has shown nothing new
         if self.opening:
             if self.latest:
-                self.turns.append(self.latest)
+                self.turns.append(self.latest)  # the newest turn is always shown, also with n = 0
             self.latest = [self.remembered(step), *step.observation.messages]
         else:
             self.turns.append([self.past(), self.remembered(step)])
@@ -41,6 +41,7 @@ class WindowMemory:
 
     def past(self) -> dict:
         """Return the current observation as later prompts show it."""
+        # Not its whole text: in Crafter, say, an old inventory would only cost tokens.
         return {"role": "user", "content": f"Observation:\n{self.observation.kept}"}
 
     def remembered(self, step) -> dict:

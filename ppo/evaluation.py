@@ -19,7 +19,7 @@ class UntilNoneIsLeft:
 
     def wants(self, n: int, turns: list[list[Turn]]) -> bool:
         step = turns[n][-1].step if turns[n] else None
-        return step is None or not step.done or step.first is not None
+        return step is None or not step.done or step.first is not None  # None: no seed was left
 
     def ready_to_ask(self, n: int, turns: list[list[Turn]]) -> list[int]:
         return [n]
@@ -38,7 +38,7 @@ class EvaluationEpisodes(Collection):
 
     def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None, panel: range = range(0)):
         schedule, scoring = UntilNoneIsLeft(), Scoring(ranks=ranks)
-        super().__init__(n_env, schedule, scoring, needs_bootstrap=never)
+        super().__init__(n_env, schedule, scoring, needs_bootstrap=never)  # no update follows
         self.panel, self.count = panel, len(ranks.share(len(panel)))
         self.outcomes: dict[int, Episode] = {}  # seed -> its episode
         self.valid: list[bool] = []
@@ -58,6 +58,7 @@ class EvaluationEpisodes(Collection):
         if self.transcript is not None and turn.response:  # None: its call failed before any turn
             self.played.append((self.share[n], *turn))
         self.responses[n] = None
+        # The schedule needs the last turn alone; all of a long evaluation would fill the memory.
         self.turns[n] = [turn]
 
     def join(self) -> None:
@@ -79,6 +80,7 @@ class EvaluationEpisodes(Collection):
         episodes = self.episodes.finished
         count, mean = len(episodes), means(episodes)
         low, high = wilson_interval(sum(episode.success for episode in episodes), count)
+        # max: of a single episode the spread is unknown, and a standard error of 0 is shown.
         variance = sum((e.ret - mean["return"]) ** 2 for e in episodes) / max(1, count - 1)
         return {f"eval/{name}": figure for name, figure in mean.items()} | {
             "eval/success_low": low,

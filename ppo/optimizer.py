@@ -33,13 +33,13 @@ class Stepper:
         for p in sum(groups, []):
             if p.grad is not None:  # a frozen actor has none on any rank, so all ranks sum the same
                 self.ranks.sum(p.grad)
-        norms = [norm_of_gradients(params) for params in groups]
+        norms = [norm_of_gradients(params) for params in groups]  # of sums: all ranks clip alike
         # One norm of both: where the critic is far off, the actor is slowed down as well.
         norm = torch.stack(norms).norm()
         clip_grads_with_norm_(sum(groups, []), self.max_grad_norm, norm)
         # A single nan in a gradient would make all weights nan, for good.
         finite = math.isfinite(norm) and math.isfinite(loss)
-        if finite:
+        if finite:  # on all ranks or on none, as all know the same sums
             self.optimizer.step()
         # None, not 0: AdamW skips parameters without a gradient, but steps those whose gradient is
         # zero, by their momentum. The warm-up relies on it to leave the actor as it is.

@@ -46,7 +46,7 @@ class WarmUp:
         agent.begin_warm_up(self.w_lr)  # the actor's parameters stay as they are, to the bit
         held_out = self.held_out(batch.n_env)  # (N,)
         trained = [row for row in batch.rows if not held_out[row % batch.n_env]]
-        count = max(1, round(self.w_fraction * len(trained)))
+        count = max(1, round(self.w_fraction * len(trained)))  # a tenth of few turns may be none
         loss = None
         for _ in range(self.w_iter):
             agent.ranks.wait()  # a signal ends the warm-up here, on all ranks

@@ -64,7 +64,7 @@ class Batch:
     ):
         self.scoring, self.device, self.episodes = scoring, scoring.ranks.device, episodes
         self.next_prompts, self.final_prompts = next_prompts, final_prompts
-        by_turn = list(zip_longest(*turns, fillvalue=MISSING))
+        by_turn = list(zip_longest(*turns, fillvalue=MISSING))  # whole episodes differ in length
         self.responses = [[response for response, _ in row] for row in by_turn]  # E lists of N
         self.steps = [[step for _, step in row] for row in by_turn]
         self.e_len, self.n_env = len(by_turn), len(turns)
@@ -154,7 +154,7 @@ class Batch:
         A prompt's value stands before the first token of a response, so each prompt gets a response
         of one token. Which token does not matter: attention is causal.
         """
-        cut, scoring = sorted(self.final_prompts), self.scoring
+        cut, scoring = sorted(self.final_prompts), self.scoring  # sorted: all ranks deal alike
         prompts = self.next_prompts + [self.final_prompts[at] for at in cut]
         samples = [Sample(prompt.ids, [0]) for prompt in prompts]  # 0: any token would do
         rows, values = [[row] for row in range(len(samples))], torch.zeros(len(samples))

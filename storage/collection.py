@@ -37,11 +37,11 @@ class FixedTurns:
 
     def wants(self, n: int, turns: list[list[Turn]]) -> bool:
         """Whether environment n takes another turn in this batch."""
-        return len(turns[n]) < self.e_len
+        return len(turns[n]) < self.e_len  # no more from a quick one: that would favour short turns
 
     def ready_to_ask(self, n: int, turns: list[list[Turn]]) -> Sequence[int]:
         """The environments to ask for a response once environment n has completed a turn."""
-        return [n]
+        return [n]  # at once: it waits for no slower environment
 
     def group_member(self, n: int) -> int:
         """Number of environment n among those that play the same episodes: their noise differs."""
@@ -85,7 +85,7 @@ class Collection:
         """Return an empty collection of `times` batches at once, with the same `episodes`."""
         collection = copy(self)  # shallow: the record of episodes is shared on purpose
         collection.schedule = replace(self.schedule, e_len=times * self.schedule.e_len)
-        collection._begin()
+        collection._begin()  # new lists: the copy shares the old ones
         return collection
 
     @property

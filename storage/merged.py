@@ -39,7 +39,7 @@ class Merged:
     def together(self, turns: Iterable[int]) -> list[list[int]]:
         """Return the turns grouped by row, from old to new. They may be only some of a chain."""
         chains: dict[int, list[int]] = {}
-        for turn in sorted(turns):
+        for turn in sorted(turns):  # old to new: the last prompt holds the others
             chains.setdefault(self.chain_of[turn], []).append(turn)
         return list(chains.values())
 
@@ -53,7 +53,7 @@ class Merged:
         pieces = [chain[i : i + size] for chain in chains for i in range(0, len(chain), size)]
         order = torch.randperm(len(pieces), generator=generator)
         mixed = [turn for place in order.tolist() for turn in pieces[place]]
-        if len(mixed) == len(pieces):
+        if len(mixed) == len(pieces):  # single turns are in random order already
             return mixed
         # Turns of long pieces would often come early. From a random place on, as on a ring, every
         # turn is at every place with the same probability.
@@ -83,6 +83,7 @@ def number_chains(samples: list[Sample], n_env: int) -> list[int]:
     for turn in range(n_env, len(samples)):
         before, prompt = samples[turn - n_env], samples[turn].prompt
         start, end = len(before.prompt), before.length
+        # The last token of a response may be another one in the next prompt, see above.
         extends = prompt[start : end - 1] == before.response[:-1]
         extends = extends and prompt[:start] == before.prompt
         if before.response and end <= len(prompt) and extends:

@@ -49,7 +49,7 @@ class OnePerTurn:
 
     def shuffled(self, turns: Sequence[int], minibatch: int, generator) -> list[int]:
         """Return the turns in random order. minibatch: turns of an optimizer step"""
-        turns = sorted(turns)
+        turns = sorted(turns)  # the order depends on the generator alone, not on the caller
         return [turns[i] for i in torch.randperm(len(turns), generator=generator).tolist()]
 
 
@@ -72,7 +72,7 @@ def micro_batches(
 
 
 def _cut(rows: list[list[int]], samples: list[Sample], token_budget: int) -> list[list[list[int]]]:
-    cuts: list[list[list[int]]] = []
+    cuts: list[list[list[int]]] = []  # micro-batches: a list of rows each
     for turns in rows:  # from short to long: the row that comes last decides the padded width
         if not cuts or (len(cuts[-1]) + 1) * samples[turns[-1]].length > token_budget:
             cuts.append([])
@@ -82,14 +82,14 @@ def _cut(rows: list[list[int]], samples: list[Sample], token_budget: int) -> lis
 
 def _pad(rows: list[list[int]], samples: list[Sample], device) -> MicroBatch:
     """Without rows, return one row of padding alone, which a model can compute."""
-    whole = [samples[turns[-1]] for turns in rows]
+    whole = [samples[turns[-1]] for turns in rows]  # the last prompt holds all earlier turns
     lines = [tensor(chain(sample.prompt, sample.response)) for sample in whole] or [tensor([0, 0])]
     masks = [torch.zeros(len(line), dtype=torch.bool) for line in lines]
     for mask, turns in zip(masks, rows, strict=False):
         for turn in turns:
-            mask[len(samples[turn].prompt) : samples[turn].length] = True
+            mask[len(samples[turn].prompt) : samples[turn].length] = True  # prompts are not sampled
     turns = list(chain(*rows))
-    tokens = tensor(chain(*[samples[turn].response for turn in turns]))
+    tokens = tensor(chain(*[samples[turn].response for turn in turns]))  # never encoded again
     lengths = torch.tensor([len(samples[turn].response) for turn in turns], dtype=torch.long)
     temperature = torch.tensor([samples[turn].temperature for turn in turns])
     return MicroBatch(
@@ -104,5 +104,5 @@ def _pad(rows: list[list[int]], samples: list[Sample], device) -> MicroBatch:
 
 def tensor(ids) -> Tensor:
     """Return some ids as a tensor, (len,)."""
-    ids = array("i", ids)
+    ids = array("i", ids)  # torch.tensor(list) takes three times as long
     return torch.frombuffer(ids, dtype=torch.int32).long() if ids else torch.zeros(0).long()

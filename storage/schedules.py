@@ -24,6 +24,7 @@ class WholeEpisodes:
         """Whether environment n takes another turn: its episode is under way, or its group has too
         few turns."""
         group = self._group(n)
+        # A return needs the whole episode, and a comparison needs all episodes of the group.
         under_way = bool(turns[n]) and not turns[n][-1].step.done
         return under_way or sum(len(turns[m]) for m in group) < len(group) * self.e_len
 
@@ -47,6 +48,7 @@ class WholeEpisodes:
 
 def at_time_limits(step) -> bool:
     """Bootstrap from V wherever an episode was cut off before it had an outcome."""
+    # Both may be true in a last turn. Then the outcome is known, and V would only add its error.
     return step.truncated and not step.terminated
 
 

@@ -50,7 +50,7 @@ def evaluation_seeds(episodes: int, n_env: int, share: range) -> list[Iterator[i
     Episode k is played on the rank that has environment k % n_env.
     """
     queue = iter([s for k, s in enumerate(evaluation_panel(episodes)) if k % n_env in share])
-    return [queue] * len(share)
+    return [queue] * len(share)  # one iterator for all: each seed is taken once
 
 
 class SerialPool:
@@ -101,7 +101,7 @@ class SerialPool:
 
     def _begin(self, i: int) -> Observation | None:
         self.episodes[i], self.turns[i] = self.episodes[i] + 1, 0
-        self.seed[i] = next(self.seeds[i], None)
+        self.seed[i] = next(self.seeds[i], None)  # evaluation seeds come to an end
         seed = self.seed[i]
         self.observations[i] = None if seed is None else begin(self.envs[i], seed)
         return self.observations[i]
@@ -111,10 +111,12 @@ def numbered(step: Step, episode: int, seed: int, number: int, previous: Observa
     """Add to a Step which turn it is, and which observation its response answers."""
     return replace(
         step, episode=episode, seed=seed, number=number, previous_text=previous.text,
+        # With tools the same text may stand beside other messages: that is another state.
         previous_digest=digest(repr((previous.text, previous.messages))),
     )  # fmt: skip
 
 
 def digest(text: str) -> str:
     """Return a short hash, by which observations are compared."""
+    # An environment may return half of a surrogate pair, which UTF-8 does not encode.
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -24,7 +24,7 @@ ESTIMATORS = {  # --advantages
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # estimators are pure functions of it
 class Batch:
     """Turns of each of N environments, at most E of them, at most T tokens a turn.
 
@@ -45,11 +45,11 @@ class Batch:
     """
 
     rewards: Tensor
-    values: Tensor | None
+    values: Tensor | None  # no estimator that compares episodes needs a critic
     response_mask: Tensor
     next_values: Tensor | None
     episode_ends: Tensor
-    steps: list[list]
+    steps: list[list]  # their seeds and observations say which turns may be compared
     gamma_step: float
     lam_step: float
     gamma_token: float
@@ -67,7 +67,7 @@ class Batch:
 
     def spread(self, numbers: Tensor) -> Tensor:
         """Give every response token the number of its turn: (E, N) -> (E, N, T), 0 elsewhere."""
-        numbers = numbers.to(self.rewards.dtype).unsqueeze(-1)
+        numbers = numbers.to(self.rewards.dtype).unsqueeze(-1)  # groups are compared in fp64
         return torch.where(self.response_mask, numbers, 0.0)
 
 
@@ -77,7 +77,7 @@ def make_estimator(update) -> Callable:
     from ppo.advantages.checked import checked  # a user's estimator may return anything
 
     estimator = find("estimator", update.advantages, ESTIMATORS)
-    check_call(estimator, "batch")
+    check_call(estimator, "batch")  # now: the first call comes after a whole batch
     name = f"{defined_at(estimator)}estimator {update.advantages!r}"
 
     def estimate(**turns) -> tuple[Tensor, Tensor | None]:
@@ -88,14 +88,15 @@ def make_estimator(update) -> Callable:
             gamma_token=update.gamma_token,
             lam_token=update.lam_token,
         )
-        return checked(estimator, batch, name)
+        return checked(estimator, batch, name)  # a single nan would reach all weights in one step
 
     return estimate
 
 
 def whiten(advantages: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
     """Shift and scale the masked entries to mean 0 and standard deviation 1; the rest becomes 0."""
-    kept = advantages[mask.bool()]
+    kept = advantages[mask.bool()]  # with padding the mean would be drawn towards 0
     white = torch.zeros_like(advantages)
+    # eps: where all advantages are equal they become 0, not nan.
     white[mask.bool()] = (kept - kept.mean()) / (kept.std(unbiased=False) + eps)
     return white

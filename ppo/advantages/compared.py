@@ -16,10 +16,12 @@ def groups_of(steps: list[list]) -> Tensor:
     E, N = len(steps), len(steps[0])
     groups = torch.zeros(E, N, dtype=torch.long)
     for n, turns in enumerate(zip(*steps, strict=True)):
+        # The number is part of the key, because a seed may be drawn twice.
         cut = {(step.episode, step.seed) for step in turns if step and step.fault}
         for t, step in enumerate(turns):
             if step:
                 alone = (step.episode, step.seed) in cut
+                # Seeds are not negative, so this number is of no other episode.
                 groups[t, n] = -1 - n - N * step.episode if alone else step.seed
     return groups
 
@@ -29,7 +31,7 @@ def anchors_of(steps: list[list]) -> Tensor:
 
     steps: as above
     """
-    known: dict[str, int] = {"": 0}
+    known: dict[str, int] = {"": 0}  # a missing turn was shown nothing
     digests = [[step.previous_digest if step else "" for step in row] for row in steps]
     numbers = [[known.setdefault(digest, len(known)) for digest in row] for row in digests]
     return torch.tensor(numbers)

@@ -16,6 +16,7 @@ from ppo.advantages.gae import dual_gae
 def token_gae(batch: Batch) -> tuple[Tensor, Tensor]:
     """GAE over an episode's response tokens as if they were one long response (Schulman et al.
     2016): gamma_token and lam_token from turn to turn, too."""
+    # Inside a turn nothing changes: only the discounts from turn to turn are replaced.
     return dual_gae(replace(batch, gamma_step=batch.gamma_token, lam_step=batch.lam_token))
 
 
@@ -29,7 +30,7 @@ def turn_gae(batch: Batch) -> tuple[Tensor, Tensor]:
     are right at the first token; with --first-token-weight inf the critic learns there alone.
     """
     mask = batch.response_mask.bool()
-    first = mask & (mask.cumsum(-1) == 1)
+    first = mask & (mask.cumsum(-1) == 1)  # V before any token of the response: of the state
     # A turn as a response of one token: then the discounts inside a turn never apply.
     advantages, returns = dual_discount_gae(
         rewards=batch.turn_rewards.unsqueeze(-1),
@@ -39,7 +40,7 @@ def turn_gae(batch: Batch) -> tuple[Tensor, Tensor]:
         episode_ends=batch.episode_ends,
         gamma_step=batch.gamma_step,
         lam_step=batch.lam_step,
-        gamma_token=1.0,
+        gamma_token=1.0,  # of no effect: a turn has one token here
         lam_token=1.0,
     )
-    return batch.spread(advantages[..., 0]), batch.spread(returns[..., 0])
+    return batch.spread(advantages[..., 0]), batch.spread(returns[..., 0])  # the turn is the action

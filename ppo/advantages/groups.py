@@ -24,6 +24,7 @@ def rloo(batch: Batch) -> Tensor:
     episodes = Episodes(batch)
     count = episodes.count
     centred = episodes.returns - episodes.mean()
+    # clamp: an episode that is alone is centred to 0, and 0 / 0 would be nan.
     return batch.spread(episodes.of_turns(centred * count / (count - 1).clamp(min=1)))
 
 
@@ -49,12 +50,15 @@ def gigpo(batch: Batch) -> Tensor:
     episodes = Episodes(batch)
     returns, turns = discounted_returns(batch), batch.turn_mask
     anchors = anchors_of(batch.steps).to(turns.device)
+    # Only inside a group: the same observation after another start may be another state.
     pairs = torch.stack([episodes.seeds[turns], anchors[turns]])  # (2, turns)
     _, same = pairs.unique(dim=1, return_inverse=True)
     compared = torch.zeros_like(returns)
+    # Where a turn is alone the mean is its own G, so its difference is 0.
     compared[turns] = returns[turns] - group_sums(returns[turns], same) / group_sums(
         torch.ones_like(returns[turns]), same
     )
+    # Divided by the deviation, groups that nearly always win or fail would count most.
     centred = episodes.returns - episodes.mean()
     return batch.spread(episodes.of_turns(centred) + OMEGA * compared)
 
@@ -74,7 +78,7 @@ class Episodes:
         self.turns = batch.turn_mask
         begins = torch.ones_like(self.turns)
         begins[1:] = batch.episode_ends[:-1].bool()
-        begins &= self.turns
+        begins &= self.turns  # missing turns follow an end, too, but begin nothing
         # Numbered environment by environment, so that the turns of an episode follow each other.
         self.at = begins.T.flatten().cumsum(0).view(begins.T.shape).T - 1
         at, K = self.at[self.turns], int(begins.sum())
@@ -94,14 +98,14 @@ class Episodes:
 
     def of_turns(self, numbers: Tensor) -> Tensor:
         """Give every turn the number of its episode, (K,) -> (E, N), 0 where it is missing."""
-        return torch.where(self.turns, numbers[self.at], 0.0)
+        return torch.where(self.turns, numbers[self.at], 0.0)  # `at` numbers missing turns, too
 
 
 def discounted_returns(batch: Batch) -> Tensor:
     """G_t = r_t + gamma_step G_{t+1} up to the end of each episode, (E, N), in fp64."""
     returns = batch.turn_rewards.double()
     for t in reversed(range(len(returns) - 1)):
-        later = returns[t + 1].masked_fill(batch.episode_ends[t].bool(), 0.0)
+        later = returns[t + 1].masked_fill(batch.episode_ends[t].bool(), 0.0)  # not of the next one
         returns[t] += batch.gamma_step * later
     return returns
 
