@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 from common.errors import OtherRankFailed
 from common.ranks import ALONE, Ranks
+from common.signals import ENDING
 from common.wrapper import Wrapper
 from run.exit import one_line
 
@@ -25,19 +26,17 @@ class Stopped(Exception):
 
 
 class Signals:
-    """`with signals:` SIGTERM, SIGHUP and SIGINT are noted in `received`.
+    """`with signals:` those of `common.signals` are noted in `received`.
 
     A second Ctrl-C ends the process at once.
     """
-
-    NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
     def __init__(self):
         self.received: signal.Signals | None = None
         self.handlers = {}  # signal -> its handler before
 
     def __enter__(self) -> "Signals":
-        for number in self.NUMBERS:
+        for number in ENDING:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
                 self.handlers[number] = signal.signal(number, self._note)
         return self

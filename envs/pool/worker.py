@@ -23,12 +23,11 @@ from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
+from common.signals import ENDING
 from envs.errors import Fault
 from envs.pool.host import EnvHost
 
 START_SECONDS = 300  # minimum time for an environment's first answer, because imports may be slow
-# A terminal or a scheduler sends these to all processes of a run. The parent then saves the run.
-GROUP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Worker:
@@ -154,7 +153,7 @@ def _spawn(make: Callable, owned: list[int]):
     # A spawned process imports its parent's __main__: main.py, and with it torch, for nothing.
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)  # until `_work` ignores them
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until `_work` ignores them
     try:
         process.start()
     finally:
@@ -166,15 +165,15 @@ def _spawn(make: Callable, owned: list[int]):
 
 
 def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
-    # The parent handles these signals. A handler, because an environment's programs would inherit
-    # SIG_IGN.
-    for number in GROUP_SIGNALS:
+    # The parent handles these signals and saves the run. A handler, because an environment's
+    # programs would inherit SIG_IGN.
+    for number in ENDING:
         signal.signal(number, _ignore)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     # A new process would ignore a signal that comes before `_forked`, so the signal would be lost.
     os.register_at_fork(
-        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, GROUP_SIGNALS),
-        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, GROUP_SIGNALS),
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, ENDING),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, ENDING),
         after_in_child=partial(_forked, connection),
     )
     _die_with(parent)
@@ -189,9 +188,9 @@ def _ignore(number: int, frame) -> None:
 
 def _forked(connection: Connection) -> None:
     """Undo a worker's settings in a process that an environment has forked."""
-    for number in GROUP_SIGNALS:
+    for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     connection.close()
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from arguments import get_args
 from common.errors import OtherRankFailed
 from common.ranks import ALONE, Ranks
 from ppo.engines.lockstep import TransformersEngine
+from recipes import TINY
 from run.saved import checkpoints
 from run.stop import Signals, StoppablePool, StoppableRanks, Stopped
 
@@ -190,8 +192,17 @@ def count(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("phase", ["warm-up", "collection", "evaluation"])
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        ("warm-up", signal.SIGTERM),
+        ("warm-up", signal.SIGUSR1),
+        ("collection", signal.SIGHUP),
+        ("collection", signal.SIGUSR1),
+        ("evaluation", signal.SIGTERM),
+        ("evaluation", signal.SIGUSR2),
+    ],
+)
 def test_a_signal_is_obeyed_within_a_turn(phase, number, model_dir, tmp_path):
     """A batch of 2 x 60 turns would take 12 s; after the signal each environment may end its turn.
     In the end the run goes on, and is as long as it was to be."""
@@ -370,3 +381,30 @@ def test_a_signal_while_a_rank_waits_counts_at_the_next_gather():
             ranks.wait()
 
     assert [type(error) for error in both(late, other)] == [Stopped] * 2
+
+
+SRUN = """#!/bin/bash
+echo "srun $*" >> calls
+exit $CODE
+"""
+SCONTROL = """#!/bin/bash
+echo "scontrol $*" >> calls
+"""
+
+
+@pytest.mark.parametrize(("code", "requeued"), [(0, False), (1, False), (2, False), (138, True)])
+def test_the_slurm_script_of_the_docs_requeues_a_run_that_was_stopped(code, requeued, tmp_path):
+    """srun and scontrol are stand-ins that write down how they were called."""
+    page = (ROOT / "docs" / "run-directory.md").read_text(encoding="utf-8")
+    script = page.split("```bash\n#!/bin/bash\n")[1].split("```")[0]
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "CODE": str(code)}
+    ended = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=variables)
+    called = (tmp_path / "calls").read_text().splitlines()
+    assert ended.returncode == code
+    assert called[1:] == (["scontrol requeue 7"] if requeued else [])
+    assert called[0].startswith("srun python main.py ")
+    args = get_args(called[0].split()[3:] + ["--model", str(TINY)])
+    assert args.resume is None and args.run_dir.name == "goto"  # auto: there is no such run yet

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from family_envs import Parent
 
+from common.signals import ENDING
 from envs.pool.serial import training_seeds
 
 PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
@@ -25,16 +26,17 @@ SIGNALLED = """
 import os, signal, sys
 sys.path[:0] = {path!r}
 from small_envs import Dice
+from common.signals import ENDING
 from envs.pool.serial import training_seeds
 from envs.pool.resilient import ResilientPool
 os.setsid()
-for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+for number in ENDING:
     signal.signal(number, lambda *_: None)  # as the trainer, which saves and then ends
 vec_env = ResilientPool(Dice, training_seeds(0, range(2)), workers=2)
 for number in {early!r}:
     os.killpg(0, number)  # before a worker can say that it ignores them
 vec_env.reset()
-for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+for number in ENDING:
     os.killpg(0, number)
 for i in range(2):
     vec_env.send(i, "x")
@@ -45,7 +47,7 @@ vec_env.close()
 """
 
 
-@pytest.mark.parametrize("early", [[], [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]])
+@pytest.mark.parametrize("early", [[], ENDING])
 def test_signals_to_the_group_leave_workers_alone(early):
     script = SIGNALLED.format(path=PATH, early=[int(number) for number in early])
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
