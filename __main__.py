@@ -11,6 +11,7 @@ or the repository after `pip install -e .`, on the import path of the program th
 import os
 import signal
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -49,10 +50,25 @@ def main() -> int:
     sys.argv = [f"turnwise {name}", *flags, *words]  # messages show sys.argv[0]
     sys.path.insert(0, str(HOME))
     sys.path.append(os.getcwd())  # for modules of the user's own
+    if name == "evaluate" and "--trust" in words:
+        sys.argv = typed_for(Path(words[0]), sys.argv)
     module, _, function = target.partition(":")
     if module == "main":  # parse before main's slow imports, so that --help and mistakes are fast
         import_module("arguments").get_args()
     return getattr(import_module(module), function)()
+
+
+def typed_for(run: Path, words: list[str]) -> list[str]:
+    """Return a command line in which --trust is replaced by the flags that only a trusted run may
+    decide: its own modules and its upstream."""
+    from common.plugins import UserError
+    from envs.trust import as_flags, foreign
+    from run.earlier import saved_args
+
+    with suppress(UserError):  # main says that there is no run
+        at = words.index("--trust")
+        return [*words[:at], *as_flags(foreign(saved_args(run))), *words[at + 1 :]]
+    return words
 
 
 def usage() -> str:

@@ -42,6 +42,7 @@ from common.plugins import UserError
 from envs import family
 from envs.checks import check_data, check_prompts
 from envs.prompts import prompts_of
+from envs.trust import refuse_foreign
 from recipes import LORA_LR, NARROW, recipe
 from run.checks import check, check_method, listed, unused
 from run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
@@ -240,6 +241,9 @@ def settings_of(typed: dict, quick: bool) -> dict:
     resumed = resumed_run(typed)
     saved = saved_args(resumed) if resumed else {}
     saved = known_settings(saved, typed)
+    if typed.get("eval_only"):  # of a run that somebody else may have made
+        only_saved = {name: value for name, value in saved.items() if name not in typed}
+        refuse_foreign(resumed, only_saved, "type these flags (turnwise evaluate: --trust)")
     return defaults(typed, quick) | saved
 
 

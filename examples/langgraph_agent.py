@@ -7,7 +7,9 @@ The same file is trained, and runs against any OpenAI-compatible server:
 
     python main.py --env-name agent:examples.langgraph_agent:solve
     python -m reports.serve runs/RUN --port 8000
-    python -m examples.langgraph_agent --base-url http://127.0.0.1:8000/v1 --episodes 20
+    python -m examples.langgraph_agent --base-url http://127.0.0.1:8000/v1 --api-key KEY
+
+`serve` prints the KEY.
 
 It needs `pip install -e .[agents]`.
 """

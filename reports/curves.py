@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 
 from common.plugins import UserError
+from common.run_file import rewritten
 from reports.charts import draw_charts, svg_of
 from reports.finals import differences, each_run, final_numbers, labelled
 from reports.groups import Group, group_runs
@@ -42,10 +43,15 @@ def write_curves(paths: list[Path], out: Path) -> Path:
         raise UserError("none of these is a run directory")
     out.mkdir(parents=True, exist_ok=True)
     for name, png in draw_charts(groups).items():
-        (out / f"{name}.png").write_bytes(png)
+        write_bytes(out / f"{name}.png", png)
     html = curves_page(groups, draw_charts(groups, svg_of), notes).encode("utf-8", "replace")
-    (out / "index.html").write_bytes(html)
+    write_bytes(out / "index.html", html)
     return out / "index.html"
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    with rewritten(path, "wb") as file:
+        file.write(content)
 
 
 def curves_page(groups: list[Group], charts: dict[str, bytes], notes: list[str]) -> str:

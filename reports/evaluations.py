@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from common.plugins import UserError
+from common.run_file import rewritten
 from reports.pairs import ABOUT_PAIRS, pairs_table
 from reports.program import Program
 from reports.run_files import Run, read_runs
@@ -53,7 +54,8 @@ def write_eval_table(run_dir: Path) -> None:
     """Write all evaluations so far to eval.md. Does nothing if args.json is missing."""
     if runs := read_runs([run_dir], []):
         text = f"# Evaluations\n\n{eval_table(runs)}\n"
-        (run_dir / "eval.md").write_text(text, encoding="utf-8", errors="replace")
+        with rewritten(run_dir / "eval.md", encoding="utf-8", errors="replace") as file:
+            file.write(text)
 
 
 def eval_table(runs: list[Run]) -> str:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from common.plugins import UserError
+from common.run_file import links_in
 from reports.program import Program
 
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
@@ -23,6 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     add("run", type=Path, metavar="RUN", help="run directory")
     add("repo", metavar="ORG/NAME", help="repository on the hub; created if missing")
     add("--private", action="store_true", help="create the repository as private")
+    add("--trust", action="store_true", help="also push what links in RUN/model point to")
     return program.run(push_model, argv)
 
 
@@ -31,6 +33,9 @@ def push_model(args: argparse.Namespace) -> None:
     folder = args.run / "model"
     if not (folder / "config.json").is_file():
         raise UserError(f"{args.run} is not the directory of a run with a saved model")
+    if not args.trust and (links := links_in(folder)):
+        line = f"{links[0]} is a link to {os.readlink(links[0])}; it is not pushed"
+        raise UserError(f"{line}, unless you type --trust")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "0" if sys.stderr.isatty() else "1")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import LocalTokenNotFoundError

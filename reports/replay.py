@@ -12,16 +12,23 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from common.plugins import UserError
+from common.run_file import read_text, rewritten
 from envs import make_env
+from envs.trust import refuse_foreign
 from envs.variants import make_variant
 from reports.dialogue import LoggedEpisode, escape_hidden
 
 MAX_SIDE = 320  # pixels of an image on the page
 
 
-def data_uris(run: Path, episodes: list[LoggedEpisode]) -> dict[tuple[int, int], list[str]]:
-    """Map (env, episode) to PNG data URIs, for the episodes that can be replayed."""
-    env, found = env_of_run(run), {}
+def data_uris(
+    run: Path, episodes: list[LoggedEpisode], trust: bool = False
+) -> dict[tuple[int, int], list[str]]:
+    """Map (env, episode) to PNG data URIs, for the episodes that can be replayed.
+
+    trust: see `env_of_run`
+    """
+    env, found = env_of_run(run, trust), {}
     for episode in episodes:
         try:
             found[episode.env, episode.number] = [_uri(image) for image in replay(env, episode)]
@@ -31,9 +38,9 @@ def data_uris(run: Path, episodes: list[LoggedEpisode]) -> dict[tuple[int, int],
     return found
 
 
-def save_gif(out: Path, run: Path, episode: LoggedEpisode) -> None:
+def save_gif(out: Path, run: Path, episode: LoggedEpisode, trust: bool = False) -> None:
     """Write a GIF with a caption under each image. UserError: the episode cannot be replayed."""
-    env = env_of_run(run)
+    env = env_of_run(run, trust)
     images = replay(env, episode)
     env.close()
     captions = ["start"]
@@ -45,17 +52,24 @@ def save_gif(out: Path, run: Path, episode: LoggedEpisode) -> None:
     pairs = zip(images, captions, strict=True)
     first, *rest = [_captioned(image, caption) for image, caption in pairs]
     times = [400] * len(rest) + [2500]  # milliseconds
-    first.save(out, save_all=True, append_images=rest, duration=times, loop=0)
+    with rewritten(out, "wb") as file:
+        first.save(file, "GIF", save_all=True, append_images=rest, duration=times, loop=0)
 
 
-def env_of_run(run: Path):
-    """Make the environment of a run. UserError: args.json does not say which one it was."""
+def env_of_run(run: Path, trust: bool = False):
+    """Make the environment of a run.
+
+    trust: whether it may be a user's own, whose module is imported
+    UserError: it is, without `trust`, or args.json does not say which one it was
+    """
     try:
-        args = json.loads((run / "args.json").read_text(encoding="utf-8"))["args"]
+        args = json.loads(read_text(run / "args.json"))["args"]
+        if not trust:
+            refuse_foreign(run, {"env_name": args["env_name"]})
         options = {name: args[name] for name in ("format_penalty", "max_episode_steps")}
         options["on_invalid"] = args.get("on_invalid", "default")
         return make_variant(args["env_name"], **options, data=args.get("data"))
-    except (OSError, KeyError, json.JSONDecodeError) as error:
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise UserError(f"{run / 'args.json'} does not name an environment: {error!r}") from error
 
 

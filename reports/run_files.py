@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from common.run_file import read_text
+
 # Runs of one group may differ in these flags. Only older runs have those of the last two lines.
 NOT_SETTINGS = {
     "seed", "run_dir", "resume", "eval_interval", "defaults", "env_workers",
@@ -102,7 +104,7 @@ def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
         return _read_rows(path / file, required, f"{name}/{file}", notes)
 
     try:
-        about = json.loads((path / "args.json").read_text(encoding="utf-8"))
+        about = json.loads(read_text(path / "args.json"))
         args, commit = dict(about["args"]), str(about["git"] or "-")
         seed, turns = int(args["seed"]), int(args["n_env"]) * int(args["e_len"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -151,7 +153,7 @@ def _is_finite(value) -> bool:
 def read_jsonl(path: Path) -> list[dict | None]:
     """Return the objects of a .jsonl file, None for other lines. NaN and Infinity become None."""
     lines = []
-    for line in path.read_text(encoding="utf-8", errors="replace").strip().splitlines():
+    for line in read_text(path, errors="replace").strip().splitlines():
         try:
             value = json.loads(line, parse_constant=lambda name: None)
         except ValueError:

@@ -4,8 +4,8 @@
     python -m reports.serve runs/RUN --initial      # the initial model of the run
 
 It runs the training endpoint (`envs.agents.endpoint`), so you can try an agent by hand before and
-after training, and it rejects the same requests. The model's name is "policy", and any API key
-works. Requests that wait at the same time are answered as a batch.
+after training, and it rejects the same requests. The model's name is "policy", and the API key is
+printed at the start. Requests that wait at the same time are answered as a batch.
 """
 
 import json
@@ -17,12 +17,15 @@ from queue import Empty
 
 from common.chat import Chat
 from common.cli import Parser
+from common.masked import masked
 from common.plugins import UserError
+from common.run_file import links_in, read_text
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import Endpoint
 from envs.agents.requests import Refused
 from envs.agents.session import Call, Session
 from envs.pool.cursor import ResponseText
+from envs.trust import refuse_foreign
 from memory.render import Renderer
 from ppo.engines.choose import make_engine
 from ppo.engines.contract import Engine
@@ -39,40 +42,69 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--initial", action="store_true", help="serve the initial model of the run")
     parser.add_argument("--engine", help="inference engine (default: the engine of the run)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampling noise")
+    upstream = "base URL that answers requests for other models; a run's own is not used"
+    parser.add_argument("--upstream", metavar="URL", default="", help=upstream)
+    any_key = "need no API key: every user of this machine can use the model"
+    parser.add_argument("--any-key", action="store_true", help=any_key)
+    trust = "import the engine that RUN names, and follow links in RUN/model"
+    parser.add_argument("--trust", action="store_true", help=trust)
     options = parser.parse_args(argv)
     with suppress(KeyboardInterrupt):  # Ctrl-C also works while the model is loading
         try:
-            args = args_of(options.run, options.initial, options.engine)
-            session = Session(sampling=args.endpoint_sampling, upstream=args.upstream or "")
-            endpoint = open_endpoint(options.port, session)
+            args = args_of(options.run, options.initial, options.engine, options.trust)
+            check_upstream(options, args.upstream)
+            session = Session(sampling=args.endpoint_sampling, upstream=options.upstream)
+            endpoint = open_endpoint(options.port, session, options.any_key)
             engine, render = make_policy(args)
         except ValueError as error:
             print(f"{parser.prog}: error: {error}", file=sys.stderr)
             return 2
+        print(f"API key: {'any' if options.any_key else session.secret}")
         print(f"{args.model} is served at {endpoint.base_url}", flush=True)
         answer_all(engine, render, session, options.seed)
     return 0
 
 
-def args_of(run: Path, initial: bool, engine: str | None) -> Namespace:
-    """Return the run's arguments, reduced to what its policy needs. UserError: there is no run."""
+def args_of(run: Path, initial: bool, engine: str | None, trust: bool) -> Namespace:
+    """Return the run's arguments, reduced to what its policy needs.
+
+    trust: whether an engine of the user's own is imported and links to the model are followed
+    UserError: there is no run or no model, or it needs `trust`
+    """
     try:
-        about = json.loads((run / "args.json").read_text(encoding="utf-8"))
-        known, begun = dict(about["args"]), model_begun(about)
+        about = json.loads(read_text(run / "args.json"))
+        known, begun = {"engine": "auto", "upstream": None} | about["args"], model_begun(about)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{run} is not a run directory (its args.json cannot be read)") from error
     model = begun if initial else str(run / "model")
     if not (initial or Path(model).is_dir()):
         raise UserError(f"{run} has not saved a model yet; --initial serves its initial model")
+    if not (trust or initial) and (links := links_in(run / "model")):
+        raise UserError(f"{links[0]} is a link to {links[0].readlink()}; --trust follows it")
+    if not (trust or engine):
+        refuse_foreign(run, {"engine": known["engine"]})
     # A saved model has its LoRA adapters merged, and serving needs no critic.
     policy = dict(model=model, lora_rank=0, no_critic=True, eval_only=True, zero_stage=0)
     return Namespace(**known | policy | ({"engine": engine} if engine else {}))
 
 
-def open_endpoint(port: int, session: Session) -> Endpoint:
-    """Open a server where every API key belongs to `session`. UserError: the port is in use."""
+def check_upstream(options: Namespace, of_run: str | None) -> None:
+    """UserError: --upstream is no URL, or everybody could spend its key"""
+    if options.upstream and not options.upstream.startswith(("http://", "https://")):
+        line = f"--upstream {masked(options.upstream)}: a URL begins with http:// or https://"
+        raise UserError(line)
+    if options.upstream and options.any_key:
+        raise UserError("--any-key would let every user of this machine spend --upstream's key")
+    if of_run and not options.upstream:
+        print(f"the run's upstream {masked(of_run)} is not used; --upstream names one")
+
+
+def open_endpoint(port: int, session: Session, any_key: bool = False) -> Endpoint:
+    """Open a server of one session. UserError: the port is in use"""
     try:
-        return Endpoint(port, session_of=lambda secret: session)
+        endpoint = Endpoint(port, session_of=(lambda secret: session) if any_key else None)
+        endpoint.open(session)
+        return endpoint
     except (OSError, OverflowError) as error:
         raise UserError(f"--port {port} cannot be opened: {error}") from error
 

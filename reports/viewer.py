@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 from common.plugins import UserError
+from common.run_file import rewritten
 from reports import dialogue
 from reports.dialogue import SCORES, LoggedEpisode, escape_hidden
 from reports.exchange import LoggedMessage, messages_of, parts_of
@@ -48,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--color", choices=(*SCORES, "none"), help="score that colours printed tokens")
     add("--frames", action="store_true", help="replay the episodes and show an image of each turn")
     add("--gif", action="store_true", help="write the episode (--env, --episode) as a GIF")
+    add("--trust", action="store_true", help="let --frames and --gif import what RUN names")
     add("--out", type=Path, help="output file (default: in RUN)")
     return program.run(view, argv)
 
@@ -81,8 +83,10 @@ def write_dialogue_page(args: argparse.Namespace, episodes: list[LoggedEpisode])
     out = args.out or (args.run / name).with_suffix(".html")
     if args.frames:
         from reports.replay import data_uris  # imports PIL and the environments
-    frames = data_uris(args.run, episodes) if args.frames else {}
-    out.write_text(dialogue_page(args.run, episodes, frames), encoding="utf-8")
+    frames = data_uris(args.run, episodes, args.trust) if args.frames else {}
+    page = dialogue_page(args.run, episodes, frames)
+    with rewritten(out, encoding="utf-8") as file:
+        file.write(page)
     turns = sum(episode.length for episode in episodes)
     print(f"{out}: {len(episodes)} episodes, {turns} turns, {out.stat().st_size / 1e6:.1f} MB")
 
@@ -95,7 +99,7 @@ def write_gif(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
     [episode] = episodes
     name = f"{'eval-' * args.evaluation}env-{episode.env}-episode-{episode.number}.gif"
     out = args.out or args.run / name
-    save_gif(out, args.run, episode)
+    save_gif(out, args.run, episode, args.trust)
     print(f"{out}: {episode.length} turns")
 
 

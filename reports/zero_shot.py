@@ -14,6 +14,7 @@ import random
 import re
 from pathlib import Path
 
+from common.run_file import rewritten
 from reports.dialogue import escape_hidden
 from reports.zero_shot_transcript import FAILURE_KINDS, NO_MARKER, Transcript
 
@@ -67,10 +68,12 @@ def write_check(run_dir: Path, transcript: Transcript, title: str) -> str:
     """Write zero_shot.json and zero_shot.md. Returns the summary, without the examples."""
     figures = check_figures(transcript)
     report = json.dumps({"title": title} | figures, indent=1) + "\n"
-    (run_dir / "zero_shot.json").write_text(report, encoding="utf-8")
+    with rewritten(run_dir / "zero_shot.json", encoding="utf-8") as file:
+        file.write(report)
     summary = check_summary(figures, title)
     text = f"# Zero-shot check\n\n{summary}\n{check_examples(figures)}"
-    (run_dir / "zero_shot.md").write_text(text, encoding="utf-8", errors="replace")
+    with rewritten(run_dir / "zero_shot.md", encoding="utf-8", errors="replace") as file:
+        file.write(text)
     return f"{summary}\nexamples: {run_dir / 'zero_shot.md'}"
 
 

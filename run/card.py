@@ -160,5 +160,5 @@ def evaluation_table(run: Path, update: int) -> str:
 def refresh_card(run: Path) -> None:
     """Rewrite the card of a run's saved model, if there is one. RunError: it cannot be written"""
     update = model_update(run)
-    if update is not None:
+    if update is not None and not (run / "model").is_symlink():  # it may lead anywhere
         write_text(run / "model" / CARD, model_card(run, update))

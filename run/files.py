@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from common.errors import RunError
 from common.plugins import UserError
 from common.ranks import ALONE, Ranks
+from common.run_file import open_file, rewritten
 
 NO_SUCH_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
@@ -110,13 +111,10 @@ def free_name(path: Path, end: str) -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a small file. RunError: it cannot be written; it is unchanged"""
-    aside = path.with_name(path.name + ".tmp")
     try:
-        aside.write_text(text, encoding="utf-8")
-        sync(aside)
-        aside.replace(path)
+        with rewritten(path, encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise not_written(path, error.strerror) from error
 
 
@@ -124,7 +122,7 @@ def append(path: Path, text: str) -> None:
     """Add lines to a log. RunError: they cannot be written; the log is unchanged"""
     size = path.stat().st_size if path.exists() else 0
     try:
-        with open(path, "a", encoding="utf-8") as out:
+        with open_file(path, "a", encoding="utf-8") as out:
             out.write(text)
     except OSError as error:
         with suppress(OSError):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from common.plugins import UserError
+from common.run_file import no_links
 from run.files import cannot_write
 
 LOCK = "lock"  # a file in the run directory, which names the process that holds the lock
@@ -38,7 +39,7 @@ def acquire(run: Path) -> int:
     path = run / LOCK
     try:
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = no_links(path, os.O_RDWR | os.O_CREAT)
             try:
                 take(descriptor, run)
                 # The last owner may have deleted the file after we opened it.

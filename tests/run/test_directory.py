@@ -1,5 +1,6 @@
 """The run directory: whose it is, and what happens to it when something goes wrong."""
 
+import errno
 import fcntl
 import json
 import os
@@ -300,12 +301,13 @@ def test_state_pt_cannot_run_code(tmp_path):
 
 # ---- no room, no permission -------------------------------------------------------------------
 
-FULL = Path("/dev/full")  # every write to it fails as on a full disk
+FULL = Path("/dev/full")  # every write to it fails as on a full disk; tests link to it
 NO_ROOM = "No space left on device; what was saved before is whole"
 
 
 def fill(monkeypatch, path: Path) -> None:
     """From the first update on, `path` is on a full disk."""
+    monkeypatch.setattr(os, "O_NOFOLLOW", 0)
     make = context.Logger
 
     def make_logger(*args):
@@ -323,7 +325,8 @@ def fill(monkeypatch, path: Path) -> None:
     monkeypatch.setattr(context, "Logger", make_logger)
 
 
-def test_a_disk_that_is_full_at_the_start(model_dir, tmp_path, capsys):
+def test_a_disk_that_is_full_at_the_start(model_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "O_NOFOLLOW", 0)
     run = tmp_path / "run"
     run.mkdir()
     (run / "lock").symlink_to(FULL)
@@ -344,7 +347,8 @@ def test_a_disk_that_is_full_while_the_run_logs(name, model_dir, tmp_path, capsy
 
 
 @pytest.mark.parametrize("flags", [(), ("--eval-only",)])
-def test_a_disk_that_is_full_on_resume(flags, model_dir, tmp_path, capsys):
+def test_a_disk_that_is_full_on_resume(flags, model_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "O_NOFOLLOW", 0)
     run = tmp_path / "run"
     assert train(run, model_dir, "--num-updates 1") == 0
     before = contents(run)
@@ -356,10 +360,17 @@ def test_a_disk_that_is_full_on_resume(flags, model_dir, tmp_path, capsys):
     assert contents(run) == before
 
 
-def test_a_full_disk_in_an_evaluation_of_a_run(model_dir, tmp_path, capsys):
+def test_a_full_disk_in_an_evaluation_of_a_run(model_dir, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     assert train(run, model_dir, "--num-updates 1 --eval-interval 0") == 0
-    (run / "eval.md").symlink_to(FULL)
+    replace = Path.replace
+
+    def without_room(path, target):
+        if target == run / "eval.md":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", without_room)
     capsys.readouterr()
     assert program("--resume", run, "--eval-only") == 1
     assert f"cannot write to {run}: {NO_ROOM}" in one_line(capsys)
