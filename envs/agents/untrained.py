@@ -56,6 +56,9 @@ class TurnPool(Wrapper):
         # A state is saved between batches, where no turn waits for its untrained calls.
         self.turns: list[Step | None] = [None] * envs.n_env  # the last turn of each episode
         self.rewards = [0.0] * envs.n_env  # paid before the first turn of the episode
+        shown = [envs.observation(i) for i in range(envs.n_env)]
+        # The policy's last request of each episode; None: it has had none
+        self.requests = [request if _is_trained(request) else None for request in shown]
         self.calls: set[int] = set()  # environments that got the answer to an untrained call
         self.failures = [0] * envs.n_env  # episodes in a row that ended without a turn
         self.lines = [""] * envs.n_env  # the message about the last of them
@@ -68,15 +71,24 @@ class TurnPool(Wrapper):
 
     def poll(self, wait: bool = True) -> list[tuple[int, Step]]:
         complete = []
-        for i, step in self.inner.poll(wait):
-            step, begun = self._add(i, step), step.first
+        for i, answer in self.inner.poll(wait):
+            step = self._add(i, answer)
             if step is None:  # the episode ended without a turn
-                self._submit(i, begun)
+                self._submit(i, answer.first)
             elif step.done or step.observation.sampling.trained and self.turns[i]:
-                complete.append((i, step))
+                complete.append((i, self._at_a_request(i, step)))
             else:
                 self._submit(i, step.observation)
+            shown = answer.first if answer.done else answer.observation
+            if answer.done or _is_trained(shown):
+                self.requests[i] = shown if _is_trained(shown) else None
         return complete
+
+    def _at_a_request(self, i: int, step: Step) -> Step:
+        """Let an episode that an untrained call cut end at the policy's last request: V may stand
+        for the rest, and the critic knows no other requests."""
+        cut = step.truncated and not step.terminated and not _is_trained(step.observation)
+        return replace(step, observation=self.requests[i]) if cut and self.requests[i] else step
 
     def _add(self, i: int, step: Step) -> Step | None:
         """Add a Step to the turn it belongs to; return that turn, or `step` before the first one.
@@ -126,6 +138,11 @@ class TurnPool(Wrapper):
         """Let the engine answer a request that comes before the next turn is complete."""
         chat = Chat([], [], list(request.messages), request.template, request.sampling)
         self.engine.submit(i, self.render(chat), seed=(self.seed, *self.position(i), 0))
+
+
+def _is_trained(request: Observation | None) -> bool:
+    """Whether the policy answers a request, so that the answer is a training sample."""
+    return request is not None and request.sampling.trained
 
 
 def _merged(turn: Step, call: Step) -> Step:

@@ -133,6 +133,10 @@ class ResilientPool:
         """Return the seed of environment i's episode and the number of turns taken in it."""
         return self.cursors[i].seed, self.cursors[i].taken
 
+    def observation(self, i: int) -> Observation | None:
+        """Return what environment i shows now; None: it has no episode to play."""
+        return self.cursors[i].observation
+
     def close(self) -> None:
         """End the environments, processes and threads; safe to call twice and after an EnvError."""
         self.executor.close()

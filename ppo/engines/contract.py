@@ -89,6 +89,7 @@ class Engine:
 
     def response(self, prompt, ids: list[int], logps: list[float]) -> Response:
         """Return the Response of sampled ids and their log-probs, both of equal length."""
+        assert ids, f"the engine {type(self).__name__} sampled a response without ids"
         ended = ids[-1] in self.ends
         shown = ids[:-1] if ended else ids
         text, pieces = self.decode(shown), [self.piece(token) for token in ids]

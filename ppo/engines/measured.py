@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 
+from common.errors import RunError
 from common.wrapper import Wrapper
 
 
@@ -26,6 +27,8 @@ class MeasuredEngine(Wrapper):
             return []
         began = time.perf_counter()
         done = self.inner.step()
+        for _, response in done:
+            self._check(response)
         seconds = time.perf_counter() - began
         self.totals["seconds"] += seconds
         self.totals["busy"] += self._busy(done) * seconds
@@ -34,6 +37,15 @@ class MeasuredEngine(Wrapper):
         self.slots -= {slot for slot, _ in done}
         self.submitted = set()
         return done
+
+    def _check(self, response) -> None:
+        """RunError: nothing of the response can be trained, and its reward would have no place"""
+        ids, logps = len(response.ids), len(response.logps)
+        if not ids or ids != logps:
+            raise RunError(
+                f"the engine {self.name} returned a response of {ids} ids and {logps} log-probs: "
+                "it must have one id or more, and a log-prob of each"
+            )
 
     def _busy(self, done: list) -> float:
         """Return the mean number of busy slots in a step that completed these responses."""

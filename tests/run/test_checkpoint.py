@@ -266,7 +266,8 @@ def test_evaluation_only_leaves_a_run_as_it_is(copied):
     before = outcome(copied)
     resume(copied, "--eval-only --eval-episodes 3")
     after = outcome(copied)
-    assert after.pop("eval.jsonl")[:-1] == before.pop("eval.jsonl")
+    for name in ("eval.jsonl", "eval_episodes.jsonl"):
+        assert after.pop(name)[:-1] == before.pop(name)
     assert after == before
 
 

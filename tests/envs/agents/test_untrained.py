@@ -185,6 +185,45 @@ def test_a_fault_in_a_call_cuts_the_turn_before_it(pool):
     assert cut.first.text == "call 0"
 
 
+def test_reward_before_the_first_turn_is_kept_when_that_turn_fails(pool):
+    cut, _ = play(*two_episodes(pool, "uutt", "t", given={2: "raise"}))
+    # the two untrained calls paid 1 and 2; the turn that failed pays nothing
+    assert (cut.reward, cut.truncated) == (3.0, True) and "lost" in cut.fault
+
+
+class Limited(Script):
+    """Its last call reaches a time limit, and shows another request."""
+
+    def step(self, response):
+        text, reward, end, _, info = super().step(response)
+        return text, reward, False, end, info
+
+    def _asked(self):
+        text, info = super()._asked()
+        kind = (self.script + "u")[self.k]  # the final request is untrained
+        return text, info | {"sampling": Sampling(extra={"top_p": 0.5} if kind == "u" else {})}
+
+
+@pytest.mark.parametrize(
+    ("env", "scripts", "given", "request_of"),
+    # A fault or a time limit in an untrained call, or a time limit whose final request is
+    # untrained: the episode ends at the request that its last turn answered.
+    [
+        (Script, ("tuut", "t"), {2: "raise"}, ["call 0"]),
+        (Script, ("utuut", "t"), {3: "raise"}, ["call 1"]),
+        (Script, ("ttut", "t"), {2: "raise"}, ["call 1", "call 1"]),
+        (Limited, ("tuu", "tu"), {}, ["call 0", "call 0"]),
+        (Limited, ("tt", "t"), {}, ["call 1", "call 1", "call 0"]),
+    ],
+)
+def test_the_critic_is_asked_of_the_policys_own_requests(pool, env, scripts, given, request_of):
+    envs, engine, first = wrapped(pool(partial(env, *scripts), [[1, 2]]), given)
+    steps = play(envs, engine, first)
+    shown = [step.observation for step in steps if not step.terminated]
+    assert [request.text for request in shown] == request_of
+    assert all(request.sampling.trained for request in shown)
+
+
 def test_a_fault_before_the_first_turn_begins_the_next_episode(pool):
     envs, engine, first = two_episodes(pool, "ut", "t", given={0: "raise"})
     [turn] = play(envs, engine, first)

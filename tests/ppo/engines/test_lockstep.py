@@ -11,7 +11,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
 
+from common.errors import RunError
 from ppo.engines.choose import by_speed, make_engine
+from ppo.engines.contract import Response
 from ppo.engines.lockstep import TransformersEngine, sample
 from ppo.engines.measured import MeasuredEngine
 from ppo.engines.text import action_token, hidden_tokens, split_text
@@ -184,6 +186,35 @@ def test_stats(lm, tokenizer, monkeypatch):
         "time/engine": 3.0,
     }
     assert engine.stats() == {}
+
+
+class Silent:
+    """An engine that answers with what it is told to."""
+
+    def __init__(self, ids, logps):
+        self.answer, self.idle, self.max_num_seqs = (ids, logps), False, 1
+
+    def submit(self, slot, prompt, seed):
+        self.prompt = prompt
+
+    def step(self):
+        ids, logps = self.answer
+        return [(0, Response(self.prompt, ids, logps, "x", ["x"] * len(ids), False))]
+
+
+@pytest.mark.parametrize(("ids", "logps"), [([], []), ([1, 2], [-1.0])])
+def test_a_response_that_cannot_be_trained_is_refused(ids, logps):
+    engine = MeasuredEngine(Silent(ids, logps))
+    engine.submit(0, make_prompt([1]), seed=(0,))
+    about = f"the engine Silent returned a response of {len(ids)} ids and {len(logps)} log-probs"
+    with pytest.raises(RunError, match=about):
+        engine.step()
+
+
+def test_an_engine_of_ours_names_itself_where_it_sampled_nothing(lm, tokenizer):
+    engine, _ = engine_on(lm, tokenizer)
+    with pytest.raises(AssertionError, match="TransformersEngine sampled a response without ids"):
+        engine.response(make_prompt([1]), [], [])
 
 
 def test_a_slot_is_busy_until_its_response_is_complete(lm, tokenizer):
