@@ -15,7 +15,7 @@ from shlex import quote
 from shutil import which
 from typing import Literal
 
-from common.cli import LOADING, Parser, life_sign
+from common.cli import LOADING, Parser, print_status
 from common.estimator import has_critic, is_whitened
 from common.execution import FORMS, TIMEOUT, env_workers
 from common.flags import (
@@ -313,7 +313,7 @@ def has_gpu(quick: bool) -> bool:
     """Return whether torch can use a GPU. `quick` guesses it: importing torch takes seconds."""
     if quick:
         return which("nvidia-smi") is not None
-    life_sign(LOADING)
+    print_status(LOADING)
     import torch
 
     return torch.cuda.is_available()

@@ -10,11 +10,11 @@ from itertools import count
 
 import run.process as process  # first: it keeps Ctrl-C quiet while the others are imported
 from arguments import get_args
-from common.cli import LOADING, life_sign
+from common.cli import LOADING, print_status
 
 # --help and a mistake are answered before the slow imports below
 ARGS = get_args() if __name__ == "__main__" else None
-life_sign(LOADING)
+print_status(LOADING)
 
 from envs.agents.untrained import with_untrained_calls
 from envs.pool.groups import episode_seeds

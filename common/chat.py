@@ -55,11 +55,11 @@ class Chat(list):
         first = 1 if messages[0]["role"] == "system" else 0  # where the history begins
         tools = any(message["role"] == "tool" for message in messages)
         begins = "assistant" if tools else "user"
-        places = [k for k in range(first, len(messages)) if messages[k]["role"] == begins]
-        places = places or [first]
-        first = places[0] if tools else first
-        ends = [*places[1:], len(messages)]
-        turns = [messages[a:b] for a, b in zip([first, *places[1:]], ends, strict=True)]
+        starts = [k for k in range(first, len(messages)) if messages[k]["role"] == begins]
+        starts = starts or [first]
+        first = starts[0] if tools else first
+        ends = [*starts[1:], len(messages)]
+        turns = [messages[a:b] for a, b in zip([first, *starts[1:]], ends, strict=True)]
         return cls(messages[:first], turns[:-1], turns[-1], template)
 
     def last(self, n: int) -> list[dict]:
@@ -86,7 +86,7 @@ def after_thought(text: str) -> int:
     return len(text) if THINK in text else 0
 
 
-def tidy(text: str, thoughts: bool) -> str:
+def in_history(text: str, thoughts: bool) -> str:
     """Return what later prompts show of a response.
 
     thoughts: keep the reasoning, and close it where the response limit cut it; False: leave it out

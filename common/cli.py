@@ -28,7 +28,7 @@ def is_main() -> bool:
 
 
 @cache
-def life_sign(line: str) -> None:
+def print_status(line: str) -> None:
     """Print once what the program is doing. Only rank 0 of main.py as the running program does."""
     if is_main() and os.environ.get("RANK", "0") == "0":
         with suppress(BrokenPipeError):  # `Console` handles it later, when the run can be saved

@@ -42,7 +42,7 @@ def find_module(kind: str, name: str, choices: str):
         return importlib.import_module(module), attribute
     except (Exception, SystemExit) as error:  # a module may raise anything when it is imported
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        line = f"{place_of(error)}{kind} {name!r} cannot be imported ({reason}); {choices}"
+        line = f"{location_of(error)}{kind} {name!r} cannot be imported ({reason}); {choices}"
         raise UserError(line) from error
 
 
@@ -56,10 +56,10 @@ def check_call(function, *words: str, **options) -> None:
         raise UserError(f"{defined_at(function)}{line}") from error
 
 
-def place_of(error: BaseException) -> str:
+def location_of(error: BaseException) -> str:
     """Return "file:line: " of the last line of a user's code that led to an error, or ""."""
-    places = [users_line(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    return next((place for place in reversed(places) if place), "")
+    lines = [users_line(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    return next((line for line in reversed(lines) if line), "")
 
 
 def defined_at(thing) -> str:

@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from common.chat import after_thought, tidy
+from common.chat import after_thought, in_history
 
 # The literal markers, in order of preference. Other spellings count if none of these is there.
 MARKERS = ("ACTION:", "action:", "Action")
@@ -60,7 +60,7 @@ def combine(verbs: str, nouns: str) -> list[str]:
 
 def with_action(text: str, action: str) -> str:
     """Return the response with `action` in place of the one that it names."""
-    return f"{tidy(text[: split(text)].strip(), thoughts=True)}\nACTION: {action}".lstrip()
+    return f"{in_history(text[: split(text)].strip(), thoughts=True)}\nACTION: {action}".lstrip()
 
 
 def split(text: str) -> int:

@@ -59,9 +59,9 @@ def breach(env: gymnasium.Env, name: str, what: str) -> BrokenContract:
     """
     while _is_helper(env) or (isinstance(env, gymnasium.Wrapper) and name not in vars(type(env))):
         env = env.env
-    place = defined_at(getattr(type(env), name, None)) or defined_at(type(env))
+    location = defined_at(getattr(type(env), name, None)) or defined_at(type(env))
     spec = env.unwrapped.spec  # None, if gymnasium has not made it
-    return BrokenContract(f"{place}{spec.id if spec else type(env).__name__}.{name} {what}")
+    return BrokenContract(f"{location}{spec.id if spec else type(env).__name__}.{name} {what}")
 
 
 def _is_helper(env: gymnasium.Env) -> bool:

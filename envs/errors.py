@@ -4,7 +4,7 @@ import functools
 import traceback
 from collections.abc import Callable
 
-from common.plugins import UserError, place_of
+from common.plugins import UserError, location_of
 
 
 class BrokenContract(UserError):
@@ -38,7 +38,7 @@ def fault_of(error: BaseException, making: bool = False) -> Fault:
         return error
     breaks_contract = isinstance(error, BrokenContract)
     not_made = making and isinstance(error, ValueError)
-    message = f"{place_of(error) or _last_line(error)}{error!r}"
+    message = f"{location_of(error) or _last_line(error)}{error!r}"
     if breaks_contract or not_made:
         message = str(error)
     trace = "".join(traceback.format_exception(error))

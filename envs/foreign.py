@@ -23,7 +23,7 @@ from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
 from common.chat import after_thought
-from common.plugins import UserError, defined_at, find_module, place_of
+from common.plugins import UserError, defined_at, find_module, location_of
 from envs import TOOLS, library
 from envs.actions import plain, split
 from envs.contract import breach, check_actions, with_checks
@@ -60,8 +60,8 @@ def make_foreign(
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         kind = "" if isinstance(error, gymnasium.error.Error) else f"{type(error).__name__}: "
         reason = shorten(f"{kind}{error}", 300)
-        place = place_of(error.__cause__ or error)  # gymnasium adds words to a TypeError
-        line = f"{place}environment {name!r} cannot be made: {reason}"
+        location = location_of(error.__cause__ or error)  # gymnasium adds words to a TypeError
+        line = f"{location}environment {name!r} cannot be made: {reason}"
         raise UserError(line) from error
     for attribute in ("observation_space", "action_space"):
         space = getattr(env, attribute, None)
@@ -89,7 +89,7 @@ def wrap(env: gymnasium.Env, limit: int | None, format_penalty: float, own_rando
 
 
 @functools.cache
-def tell_time_limit(name: str, max_episode_steps: int | None) -> None:
+def announce_time_limit(name: str, max_episode_steps: int | None) -> None:
     """Print a line, once in a process, if "module:EnvId" has no time limit of the user's."""
     ours = name.startswith(TOOLS) or library(name)
     if ":" not in name or ours or max_episode_steps is not None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from common.chat import Chat, tidy
+from common.chat import Chat, in_history
 
 
 class ThoughtMemory:
@@ -20,8 +20,10 @@ class ThoughtMemory:
 
     def update(self, step) -> None:
         """Remember a turn."""
-        reply = step.reply and step.reply | {"content": tidy(step.reply["content"], self.keep)}
-        response = tidy(step.kept_response, self.keep)
+        reply = step.reply
+        if reply:
+            reply = reply | {"content": in_history(reply["content"], self.keep)}
+        response = in_history(step.kept_response, self.keep)
         self.memory.update(replace(step, kept_response=response, reply=reply))
 
     def messages(self) -> Chat:

@@ -1,6 +1,6 @@
 """Memories to compare the window with: each changes one thing in `WindowMemory`."""
 
-from common.chat import Chat, tidy
+from common.chat import Chat, in_history
 from common.plugins import UserError
 from memory.window import WindowMemory
 
@@ -14,7 +14,7 @@ class ActionMemory(WindowMemory):
         # Without a call, the whole message is the action, except for its reasoning.
         if step.reply.get("tool_calls"):
             return step.reply | {"content": ""}
-        return step.reply | {"content": tidy(step.reply["content"], thoughts=False)}
+        return step.reply | {"content": in_history(step.reply["content"], thoughts=False)}
 
 
 class PeriodicMemory(WindowMemory):

@@ -24,12 +24,12 @@ class Console:
 
     total: number of updates of the run
     made: updates done before the run was resumed
-    speaks: whether this rank prints; only rank 0 does
+    prints: whether this rank prints; only rank 0 does
     """
 
-    def __init__(self, total: int, made: int, speaks: bool):
-        self.speaks = speaks
-        self.draws = speaks and sys.stderr.isatty()
+    def __init__(self, total: int, made: int, prints: bool):
+        self.prints = prints
+        self.draws = prints and sys.stderr.isatty()
         self.bar = tqdm(
             total=total,
             initial=made,

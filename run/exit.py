@@ -6,7 +6,7 @@ import sys
 
 from common.cli import command
 from common.errors import OtherRankFailed, RunError
-from common.plugins import UserError, place_of
+from common.plugins import UserError, location_of
 from run.process import output_is_lost
 
 
@@ -33,11 +33,11 @@ def exit_code(error: BaseException) -> int:
 
 def is_check(error: BaseException) -> bool:
     """Return whether one line tells the error: a check of ours or a user's own code raised it."""
-    return isinstance(error, UserError | RunError) or place_of(error) != ""
+    return isinstance(error, UserError | RunError) or location_of(error) != ""
 
 
 def one_line(error: BaseException) -> str:
     """Return the first line of a check, or what a user's own code raised and where."""
     if isinstance(error, UserError | RunError):
         return (str(error).splitlines() or [type(error).__name__])[0]
-    return f"{place_of(error)}{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{location_of(error)}{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -117,8 +117,8 @@ class Collection:
 
     def keep_response(self, n: int, response) -> None:
         """Keep the response that environment n is about to act on."""
-        self.responses[n] = compact(response)  # a batch may hold a million turns
-        self.episodes.previous_ids[self.share[n]] = whole(response)
+        self.responses[n] = with_arrays(response)  # a batch may hold a million turns
+        self.episodes.previous_ids[self.share[n]] = all_ids(response)
 
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered, which completes its turn."""
@@ -147,7 +147,7 @@ class Collection:
         steps = ((row % self.n_env, turn.step) for row, turn in batch.played.items())
         self.episodes.insert_batch(steps)
         for n, played in enumerate(turns):  # other ranks' turns, too: a checkpoint holds all
-            self.episodes.previous_ids[n] = whole(played[-1].response)
+            self.episodes.previous_ids[n] = all_ids(played[-1].response)
         return batch
 
     def after_update(self, batch: Batch) -> None:
@@ -156,7 +156,7 @@ class Collection:
         self._begin()
 
 
-def compact(response):
+def with_arrays(response):
     """Return a Response whose ids and log-probs are arrays, also those of its prompt: 4 bytes for
     each number instead of some 36."""
     prompt = replace(response.prompt, ids=array("i", response.prompt.ids))
@@ -164,6 +164,6 @@ def compact(response):
     return replace(response, prompt=prompt, ids=array("i", response.ids), logps=logps)
 
 
-def whole(response) -> list[int]:
+def all_ids(response) -> list[int]:
     """Return the ids of a prompt and its response."""
     return [*response.prompt.ids, *response.ids]

@@ -72,12 +72,12 @@ def micro_batches(
 
 
 def _cut(rows: list[list[int]], samples: list[Sample], token_budget: int) -> list[list[list[int]]]:
-    cuts: list[list[list[int]]] = []  # micro-batches: a list of rows each
+    parts: list[list[list[int]]] = []  # micro-batches: a list of rows each
     for turns in rows:  # from short to long: the row that comes last decides the padded width
-        if not cuts or (len(cuts[-1]) + 1) * samples[turns[-1]].length > token_budget:
-            cuts.append([])
-        cuts[-1].append(turns)
-    return cuts
+        if not parts or (len(parts[-1]) + 1) * samples[turns[-1]].length > token_budget:
+            parts.append([])
+        parts[-1].append(turns)
+    return parts
 
 
 def _pad(rows: list[list[int]], samples: list[Sample], device) -> MicroBatch:

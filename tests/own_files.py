@@ -39,7 +39,7 @@ def marked(cases: dict[str, tuple[str, str]], head: str) -> str:
     return text
 
 
-def place(file: str, name: str) -> str:
+def location(file: str, name: str) -> str:
     """Return "file:line: " of a case's marked line. file: in the working directory"""
     (line,) = [n for n, text in enumerate(open(file), 1) if text.endswith(f"# here {name}\n")]
     return f"{file}:{line}: "

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from own_files import attribute, marked, method, place, work_in, write
+from own_files import attribute, location, marked, method, work_in, write
 
 import main
 import memory
@@ -64,7 +64,7 @@ def test_a_broken_memory(name):
         made.reset(Observation("a", "b", "c", "d"))
         made.messages()
     said = str(raised.value)
-    assert said.startswith(place("own_memories.py", name) + MEMORIES[name][1]), said
+    assert said.startswith(location("own_memories.py", name) + MEMORIES[name][1]), said
 
 
 # ---- estimators -----------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def estimate(name: str, value: float = 0.0):
 def test_a_broken_estimator(name):
     with pytest.raises(ValueError) as raised:
         estimate(f"own_estimators:{name}")
-    where = place("own_estimators.py", name)
+    where = location("own_estimators.py", name)
     said = f"{where}estimator 'own_estimators:{name}' {ESTIMATORS[name][1]}"
     assert str(raised.value).startswith(said), raised.value
 
@@ -107,7 +107,7 @@ def test_a_broken_estimator(name):
 def test_an_estimator_with_other_arguments():
     with pytest.raises(ValueError) as raised:
         estimate("own_estimators:two")
-    where = place("own_estimators.py", "two")
+    where = location("own_estimators.py", "two")
     assert str(raised.value) == f"{where}two must take (batch): missing a required argument: 'b'"
 
 
@@ -200,7 +200,7 @@ PROGRAM = [
 def test_the_program_reports_it_in_one_line(flags, code, where, said, capfd):
     assert main.program([*SMALL.split(), *flags.split()]) == code
     err = capfd.readouterr().err
-    assert err.startswith(f"main.py: error: {place(*where)}{said}"), err
+    assert err.startswith(f"main.py: error: {location(*where)}{said}"), err
     assert err.count("\n") == 1, err
     if code == 1 and "--env-name" in flags:  # the batch that broke off has its fault written
         (fault,) = map(json.loads, Path("run/faults.jsonl").read_text().splitlines())

@@ -111,9 +111,9 @@ def progress(found: dict) -> str:
 def about_versions(found: dict) -> str:
     """The versions of the libraries, and our commits."""
     runs = [run for of in found.values() for run in of.values()]
-    told = next((run.settings["versions"] for run in runs if "versions" in run.settings), {})
+    versions = next((run.settings["versions"] for run in runs if "versions" in run.settings), {})
     commits = sorted({run.commit for run in runs} - {"-"})
-    texts = [f"{name} {version}" for name, version in told.items()]
+    texts = [f"{name} {version}" for name, version in versions.items()]
     texts += [f"ours at {', '.join(commits)}"] if commits else []
     return f"Versions: {', '.join(texts)}." if texts else ""
 

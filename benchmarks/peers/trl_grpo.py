@@ -105,9 +105,9 @@ class Record:
         args.run_dir.mkdir(parents=True)
         self.file = args.run_dir / "metrics.jsonl"
         names = ("trl", "transformers", "datasets", "torch")
-        told = {name: version(name) for name in names}
+        versions = {name: version(name) for name in names}
         known = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
-        known |= dict(num_turns=args.turns, n_env=rows, e_len=1, versions=told)
+        known |= dict(num_turns=args.turns, n_env=rows, e_len=1, versions=versions)
         text = json.dumps({"args": known, "git": None}, indent=2)
         (args.run_dir / "args.json").write_text(text, encoding="utf-8")
 

@@ -47,7 +47,7 @@ class TurnRollouts:
     """Called with TRL's prompts, which say nothing, and its trainer; returns a batch.
 
     flags: of main.py; seeds: `draw(k)` is the seed of the k-th group
-    rows: turns of a batch; group: episodes of a group; record: told of what was played
+    rows: turns of a batch; group: episodes of a group; record: gets each played episode
     """
 
     def __init__(self, flags, tokenizer, seeds, rows: int, group: int, record):

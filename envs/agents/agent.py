@@ -162,10 +162,10 @@ class AgentEnv(gymnasium.Env):
         try:
             event = self.session.events.get(timeout=min(self.timeout, threading.TIMEOUT_MAX))
         except queue.Empty:
-            place = agent_threads.place_of(self.thread) or f"{self.name}: "
+            location = agent_threads.location_of(self.thread) or f"{self.name}: "
             self._end_session()
             message = f"the program neither asked nor ended within {self.timeout:g} s"
-            raise Fault(f"{place}{message}") from None
+            raise Fault(f"{location}{message}") from None
         self.call = event if isinstance(event, Call) else None
         return None if self.call else event
 

@@ -23,8 +23,8 @@ def parse_response(request: Request, response: str) -> Message:
 
 
 def _until_stop(request: Request, response: str) -> str:
-    places = [response.find(stop) for stop in request.stop if stop in response]
-    return str(response)[: min(places, default=None)]
+    ends = [response.find(stop) for stop in request.stop if stop in response]
+    return str(response)[: min(ends, default=None)]
 
 
 def _typed(call: dict, tool: dict | None) -> dict:

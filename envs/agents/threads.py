@@ -44,13 +44,13 @@ def stop_late_programs() -> None:
     if len(late) >= MAX_LATE:
         if multiprocessing.parent_process() is not None:
             os._exit(TOO_MANY_LATE)
-        message = f"{place_of(late[0])}{len(late)} programs of earlier episodes do not end; "
+        message = f"{location_of(late[0])}{len(late)} programs of earlier episodes do not end; "
         raise Fault(f"{message}--env-workers have processes, which are replaced")
 
 
-def place_of(thread: threading.Thread) -> str:
+def location_of(thread: threading.Thread) -> str:
     """Return "file:line: " of the user's code that a thread is running, or ""."""
     frame = sys._current_frames().get(thread.ident)
     stack = traceback.extract_stack(frame) if frame else []
-    places = [users_line(f.filename, f.lineno) for f in reversed(stack)]
-    return next(filter(None, places), "")
+    locations = [users_line(f.filename, f.lineno) for f in reversed(stack)]
+    return next(filter(None, locations), "")

@@ -5,7 +5,7 @@ from functools import partial
 
 from common.execution import execution
 from envs import AGENT
-from envs.foreign import tell_time_limit
+from envs.foreign import announce_time_limit
 from envs.pool.resilient import ResilientPool
 from envs.variants import make_variant
 
@@ -32,7 +32,7 @@ def make_envs(
         options |= agent_options(generation, environment.upstream, timeout)
         timeout += AGENT_GRACE_SECONDS  # an agent knows the line in which its program hangs
     else:
-        tell_time_limit(name, limit)
+        announce_time_limit(name, limit)
         if threads and ":" in name:
             options["own_random"] = False
     return ResilientPool(

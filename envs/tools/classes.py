@@ -11,7 +11,7 @@ from textwrap import shorten
 
 import gymnasium
 
-from common.plugins import UserError, defined_at, find_module, place_of
+from common.plugins import UserError, defined_at, find_module, location_of
 from envs.contract import check_reward
 from envs.dialogue.dialogue_env import Dialogue
 from envs.errors import BrokenContract
@@ -36,7 +36,7 @@ def make_tools(name: str) -> gymnasium.Env:
         instance = users_class()
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         reason = shorten(f"{type(error).__name__}: {error}", 300)
-        message = f"{place_of(error)}environment {name!r} cannot be made: {reason}"
+        message = f"{location_of(error)}environment {name!r} cannot be made: {reason}"
         raise UserError(message) from error
     return instance if getattr(instance, "speaks_messages", False) else TRLAdapter(instance)
 

@@ -1,6 +1,6 @@
 """The choice of an engine: --engine names one, and auto takes the fastest that can run here."""
 
-from common.cli import life_sign
+from common.cli import print_status
 from common.plugins import UserError, check_call, find
 from ppo.engines.contract import Engine
 from ppo.engines.measured import MeasuredEngine
@@ -43,7 +43,7 @@ def make_engine(
     names = by_speed(generation, slow_envs) if generation.engine == "auto" else [generation.engine]
     for name in names:
         try:
-            life_sign(f"starting the engine {name} ...")
+            print_status(f"starting the engine {name} ...")
             engine_class = _load(name)
             if name == "transformers":
                 _check_lockstep(settings)

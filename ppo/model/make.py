@@ -2,7 +2,7 @@
 
 import torch
 
-from common.cli import life_sign
+from common.cli import print_status
 from common.plugins import UserError
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.decoder import Compute, padded, recomputed, stored
@@ -15,7 +15,7 @@ def make_model(generation, update, device: str, seed: int):
     seed: of new weights; ends: the token ids that end a response
     UserError: the model cannot be loaded or used, or flags do not fit it or the device
     """
-    life_sign(f"loading {generation.model} ...")
+    print_status(f"loading {generation.model} ...")
     torch.manual_seed(seed)  # adapters and heads begin alike in equal runs
     tokens = generation.prompt_limit + generation.response_limit
     lm, tokenizer, ends = load_lm(generation.model, device, tokens, generation.template_kwargs)

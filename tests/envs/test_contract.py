@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from own_files import RESET, attribute, marked, method, place, reset, step, work_in, write
+from own_files import RESET, attribute, location, marked, method, reset, step, work_in, write
 from small_envs import Dice
 
 from envs import make_env
@@ -158,7 +158,7 @@ IN_WORKERS = ["Wrapped", "OnlyText", "Four", "NanReward", "AlikeActions", "Reset
 )
 def test_a_broken_environment_ends_the_run_at_once(name, workers, pool):
     said = failure(pool, partial(make_env, f"own_envs:{name}-v0"), workers)
-    where = place("own_envs.py", name)
+    where = location("own_envs.py", name)
     if name in ANSWERS:
         assert said.startswith(f"{where}{name}-v0{ANSWERS[name][1]}"), said
     elif name == "Wrapped":

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.spaces import Text
 
 import envs
-from envs.foreign import choose, tell_time_limit
+from envs.foreign import announce_time_limit, choose
 from envs.pool.make import make_envs
 from envs.pool.serial import training_seeds
 from envs.variants import make_variant
@@ -160,7 +160,7 @@ def test_a_foreign_environment_has_a_time_limit():
     ("name", "typed", "lines"), [("Restless", None, 1), ("Restless", 9, 0), ("Brief", None, 0)]
 )
 def test_an_implied_time_limit_is_announced_once(name, typed, lines, capfd):
-    tell_time_limit.cache_clear()
+    announce_time_limit.cache_clear()
     args = SimpleNamespace(
         env_name=f"test_envs:{name}-v0", format_penalty=0.1, max_episode_steps=typed, data=None,
         prompts=None, on_invalid="default", env_workers="2,timeout=60",

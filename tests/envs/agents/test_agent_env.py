@@ -12,7 +12,7 @@ from pathlib import Path
 
 import agent_programs as agents
 import pytest
-from own_files import place, work_in
+from own_files import location, work_in
 
 from common.chat import Sampling
 from envs import make_env
@@ -176,12 +176,12 @@ def test_a_crash_is_a_fault_with_the_users_line(pool, mine):
     envs.send(0, "hello")
     [(_, step)] = envs.poll()
     assert step.truncated and step.fault
-    assert step.fault.endswith(f"step 1: {place('my_agents.py', 'crash')}KeyError('lost')")
+    assert step.fault.endswith(f"step 1: {location('my_agents.py', 'crash')}KeyError('lost')")
     assert step.first.text == "hello"  # the next episode has begun
 
 
 def test_a_crash_before_the_first_request(pool, mine):
-    line = f"{place('my_agents.py', 'early_crash')}KeyError"
+    line = f"{location('my_agents.py', 'early_crash')}KeyError"
     with pytest.raises(EnvError, match=line):
         pool(partial(make_env, "agent:my_agents:early_crash"), [[1, 2]]).reset()
 
@@ -201,7 +201,7 @@ def test_a_program_that_sends_no_request_is_a_fault_after_the_time_limit(mine):
         begin(env, 0)
     late = "the program neither asked nor ended within 0.3 s"
     # the line in which it hangs
-    assert fault.value.error == f"{place('my_agents.py', 'wait')}{late}"
+    assert fault.value.error == f"{location('my_agents.py', 'wait')}{late}"
 
 
 def test_a_tool_that_hangs_in_a_pool_is_a_fault_and_the_process_ends(mine):
@@ -229,7 +229,7 @@ process.end_with(program)
     run |= dict(env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.getcwd()}"})
     done = subprocess.run([sys.executable, "-c", program], **run)
     late = "the program neither asked nor ended within 0.2 s"
-    assert done.stdout == f"{place('my_agents.py', 'hangs_in_a_pool')}{late}\n", done.stderr
+    assert done.stdout == f"{location('my_agents.py', 'hangs_in_a_pool')}{late}\n", done.stderr
     assert done.returncode == 7
 
 

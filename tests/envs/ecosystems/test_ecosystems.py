@@ -11,7 +11,7 @@ import pytest
 
 import envs
 from arguments import get_args
-from envs.foreign import tell_time_limit
+from envs.foreign import announce_time_limit
 from envs.text_env import act, begin
 
 HAVE = {
@@ -48,7 +48,7 @@ def test_a_library_is_a_family(name):
     library = name.partition(":")[0]
     assert envs.family(name) == envs.library(name) == library
     assert get_args(["--env-name", name]).prompt_limit == 4096
-    tell_time_limit(name, None)  # it imports nothing, and there is nothing to tell
+    announce_time_limit(name, None)  # it imports nothing, and there is nothing to tell
 
 
 def test_names_of_a_users_own_modules():

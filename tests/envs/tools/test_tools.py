@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from own_files import place, work_in, write
+from own_files import location, work_in, write
 from tool_envs import Odd, Shop, double
 from transformers.utils import get_json_schema
 
@@ -543,7 +543,7 @@ def test_a_mistake_of_the_user_is_one_line(name, workers, mistakes, pool):
         envs.send(0, "a door")
         envs.poll()
     where, line = CANNOT[name]
-    assert str(raised.value).startswith(place("own_tools.py", where) + line)
+    assert str(raised.value).startswith(location("own_tools.py", where) + line)
     assert "\n" not in str(raised.value)
 
 
@@ -555,7 +555,7 @@ def test_exceptions_in_methods_name_the_users_line(mistakes, pool):
     envs = pool(partial(make_env, "tools:own_tools:Raises"), training_seeds(0, range(1)))
     with pytest.raises(EnvError, match="IndexError") as raised:
         envs.reset()
-    assert place("own_tools.py", "Raises") in str(raised.value)
+    assert location("own_tools.py", "Raises") in str(raised.value)
 
 
 class Later(ToolEnv):

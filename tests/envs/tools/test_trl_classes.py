@@ -5,7 +5,7 @@ import sys
 from functools import partial
 
 import pytest
-from own_files import place, work_in, write
+from own_files import location, work_in, write
 from test_tools import call, contents
 from transformers.utils import get_json_schema
 
@@ -218,7 +218,7 @@ def test_mistakes_are_one_line(name, line, pool):
         envs.reset()
         envs.send(0, "seven")
         envs.poll()
-    assert str(raised.value).startswith(place("trl_tools.py", name) + line)
+    assert str(raised.value).startswith(location("trl_tools.py", name) + line)
     assert "\n" not in str(raised.value)
 
 
