@@ -9,6 +9,7 @@ import json
 import os
 from pathlib import Path
 
+from common.cache import FETCHED, cached
 from common.estimator import has_critic
 from common.masked import masked
 from common.plugins import UserError
@@ -103,7 +104,10 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
 
 
 def model_path(text: str) -> str:
-    """The type of --model: a directory or a hub name. The directory RUN stands for RUN/model."""
+    """The type of --model: a directory, a hub name or a model that `models.fetch` has fetched. The
+    directory RUN stands for RUN/model."""
+    if text in FETCHED and not os.path.isdir(text):
+        text = str(fetched(text))
     is_file, join = os.path.isfile, os.path.join  # not Path.is_file: it raises for too long a name
     if is_file(join(text, "adapter_config.json")):
         raise argparse.ArgumentTypeError(
@@ -115,6 +119,15 @@ def model_path(text: str) -> str:
     if not is_file(join(text, "model", "config.json")):
         raise argparse.ArgumentTypeError(f"the run {text} has saved no model yet")
     return join(text, "model")
+
+
+def fetched(name: str) -> Path:
+    folder = cached(name)
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{name} is not in {folder.parent}; fetch it once with: python -m models.fetch {name}"
+        )
+    return folder
 
 
 def hidden_size(model: str) -> int | None:

@@ -32,8 +32,7 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
     here, hub = os.path.isdir(path), path.count("/") == 1 and not path.startswith((".", "/", "~"))
     if not here and (os.path.exists(path) or not hub):
         raise UserError(f"{model}: no such directory (give one, or a hub name as org/model)")
-    disable_progress_bar()  # the run says itself what it does, and an error is one line
-    set_verbosity_error()  # what matters in the library's report is checked below
+    silence()
     safe = dict(trust_remote_code=False)  # refuse a model that brings code, instead of asking
     reported = dict(ignore_mismatched_sizes=True, output_loading_info=True)  # `_misfit` reads it
     try:
@@ -55,6 +54,13 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
     if not ends:
         raise UserError(f"{model}: its tokenizer has no end-of-turn token")
     return lm.to(device).eval(), tokenizer, ends
+
+
+def silence() -> None:
+    """Let transformers print nothing: a run says itself what it does, an error is one line, and
+    `load_lm` checks what matters in the library's report."""
+    disable_progress_bar()
+    set_verbosity_error()
 
 
 def preset(tokenizer, template: dict) -> None:
