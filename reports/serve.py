@@ -30,6 +30,7 @@ from memory.render import Renderer
 from ppo.engines.choose import make_engine
 from ppo.engines.contract import Engine
 from run.earlier import model_begun
+from run.process import raise_file_limit
 
 SLOTS = 32  # responses sampled at the same time
 
@@ -49,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     trust = "import the engine that RUN names, and follow links in RUN/model"
     parser.add_argument("--trust", action="store_true", help=trust)
     options = parser.parse_args(argv)
+    raise_file_limit()  # each client has a connection
     with suppress(KeyboardInterrupt):  # Ctrl-C also works while the model is loading
         try:
             args = args_of(options.run, options.initial, options.engine, options.trust)

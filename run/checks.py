@@ -4,6 +4,7 @@ Only the standard library is imported here, so that a mistake is answered at onc
 the model or an environment stand where these are made.
 """
 
+import resource
 from importlib.util import find_spec
 
 from common.estimator import GROUPED
@@ -13,6 +14,9 @@ from common.masked import MASK, masked
 from common.plugins import UserError
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory
+FILES = 100  # open files of a run besides its environments: libraries, logs, checkpoints
+FILES_OF_A_WORKER = 6  # a pipe and a sentinel, and as many in an evaluation
+FILES_OF_AN_AGENT = 5  # both ends of its connection, and an async program's event loop
 ENGINES = ("auto", "vllm", "transformers")
 # Flags that would change nothing
 OF_A_CRITIC = (
@@ -74,6 +78,7 @@ def check_batch(args) -> None:
 def check_environments(args) -> None:
     if max(execution(args.env_workers)[:2]) > args.n_env:
         raise UserError(f"--env-workers {args.env_workers} is more than --n-env {args.n_env}")
+    check_open_files(args)
     is_agent = args.env_name.startswith("agent:")
     if is_agent != (args.memory == "verbatim") and ":" not in args.memory:
         raise UserError(f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone")
@@ -89,6 +94,18 @@ def check_environments(args) -> None:
         bad += [f"--memory {args.memory}"] * (args.memory != "verbatim")
         if bad:
             raise UserError(f"--endpoint-sampling untrained does not go with {bad[0]}")
+
+
+def check_open_files(args) -> None:
+    """UserError: the environments of a process need more open files than it may have"""
+    processes = execution(args.env_workers).processes
+    needed = FILES + FILES_OF_A_WORKER * processes
+    if args.env_name.startswith("agent:"):
+        needed += FILES_OF_AN_AGENT * -(-args.n_env // max(1, processes))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if limit != resource.RLIM_INFINITY and needed > limit:
+        line = f"--n-env {args.n_env} needs some {needed} open files, and the limit is {limit}"
+        raise UserError(f"{line}: raise it (ulimit -Hn), or spread agents over --env-workers K")
 
 
 def check_reference(args) -> None:

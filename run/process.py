@@ -8,6 +8,7 @@ import atexit
 import gc
 import logging
 import os
+import resource
 import select
 import signal
 import sys
@@ -48,6 +49,7 @@ def set_up() -> None:
     collector runs less often.
     """
     gc.set_threshold(*GC_THRESHOLDS)
+    raise_file_limit()
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.stdout is None:  # started with a closed standard output
@@ -55,6 +57,14 @@ def set_up() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # an encoding may lack some characters
     sys.path.append(os.getcwd())  # `--env-name my_env:MyEnv-v0` finds my_env.py there
     atexit.register(output_is_lost)
+
+
+def raise_file_limit() -> None:
+    """Allow this process and its workers as many open files as the system does: agents need some
+    each, and the usual soft limit of 1,024 is little. `run.checks` knows the hard one."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(ValueError, OSError):  # macOS has a lower limit that it does not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def output_is_lost() -> bool:

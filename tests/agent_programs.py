@@ -64,6 +64,11 @@ async def later(seed, **to):
     return float((await one, await two) == ("1", "2"))
 
 
+async def waits(seed, **to):
+    """An async program with one request; its event loop has files, too."""
+    return float(await asyncio.to_thread(say, to, "hello") == "1")
+
+
 def together(seed, **to):
     """Asks four times at once, and returns how many answers are right."""
     answers = {}

@@ -1,10 +1,11 @@
-"""Settings that do not go together with the number of ranks."""
+"""Settings that do not go together with the number of ranks, or with the limit of open files."""
 
+import resource
 from types import SimpleNamespace
 
 import pytest
 
-from run.checks import check_shares
+from run.checks import check_open_files, check_shares
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,27 @@ def test_ranks_share_environments_groups_and_minibatches_evenly(changes, line):
     else:
         with pytest.raises(ValueError, match=f"^{line}$"):
             check_shares(args, size=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "limit", "needed"),
+    [
+        ("agent:my:solve", 0, 900, None),  # 100 + 5 x 160 = 900
+        ("agent:my:solve", 0, 899, 900),
+        ("agent:my:solve", 4, 324, None),  # 100 + 6 x 4 + 5 x 40 = 324
+        ("agent:my:solve", 4, 323, 324),
+        ("agent:my:solve", "threads:8", 899, 900),
+        ("toy", 0, 100, None),
+        ("toy", 32, 291, 292),  # 100 + 6 x 32
+        ("agent:my:solve", 0, resource.RLIM_INFINITY, None),
+    ],
+)
+def test_open_files_of_environments_fit_the_hard_limit(name, workers, limit, needed, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (10, limit))
+    args = SimpleNamespace(env_name=name, env_workers=workers, n_env=160)
+    if needed is None:
+        check_open_files(args)
+    else:
+        line = f"--n-env 160 needs some {needed} open files, and the limit is {limit}: raise it"
+        with pytest.raises(ValueError, match=line):
+            check_open_files(args)

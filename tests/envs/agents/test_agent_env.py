@@ -365,6 +365,36 @@ def test_256_agents_in_one_process(pool):
     assert threading.active_count() <= before + 4  # the server's own one
 
 
+ASYNC_AGENTS = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+from functools import partial
+from envs import make_env
+from envs.pool.resilient import ResilientPool
+from run import process
+if sys.argv[1] == "raised":
+    process.raise_file_limit()
+make = partial(make_env, "agent:agent_programs:waits", timeout=20.0)
+pool = ResilientPool(make, [[k] for k in range(64)])
+try:
+    pool.resume(None)
+    print("faults", len(pool.faults), flush=True)
+except Exception as error:
+    print("Too many open files" in str(error), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("limit", "result"), [("raised", "faults 0"), ("soft", "True")])
+def test_async_agents_need_more_files_than_the_soft_limit(limit, result):
+    # 64 agents: 5 files each are 320, and the limit is 200
+    done = subprocess.run(
+        [sys.executable, "-c", ASYNC_AGENTS, limit], cwd=ROOT, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")}, timeout=100,
+    )  # fmt: skip
+    assert done.stdout.strip() == result, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("home", [dict(workers=2), dict(threads=3)])
 def test_workers_and_threads_make_the_same_steps(home, pool):
     make, seeds = partial(make_env, "agent:agent_programs:echo"), [[k] for k in range(5)]
