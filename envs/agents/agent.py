@@ -27,6 +27,7 @@ from numbers import Real
 import gymnasium
 from gymnasium.spaces import Text
 
+from common.awake import get_awake
 from common.plugins import check_call, defined_at, find
 from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
@@ -160,7 +161,7 @@ class AgentEnv(gymnasium.Env):
     def _next_event(self) -> tuple | None:
         """Wait for the program's next request, which becomes `call`, or return its (result,)."""
         try:
-            event = self.session.events.get(timeout=min(self.timeout, threading.TIMEOUT_MAX))
+            event = get_awake(self.session.events, self.timeout)
         except queue.Empty:
             location = agent_threads.location_of(self.thread) or f"{self.name}: "
             self._end_session()

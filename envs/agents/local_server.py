@@ -16,6 +16,7 @@ import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from common.awake import awake_seconds
 from envs.agents.requests import Refused
 
 IDLE_SECONDS = 60.0  # that a connection may wait for its next request, or for the client to read
@@ -53,7 +54,7 @@ class LocalServer(ThreadingHTTPServer):
         room = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         if len(self.deadlines) >= room and not self.drop_oldest():
             return self.shutdown_request(request)
-        self.deadlines[request] = time.monotonic() + IDLE_SECONDS
+        self.deadlines[request] = awake_seconds() + IDLE_SECONDS
         super().process_request(request, client_address)
 
     def shutdown_request(self, request) -> None:
@@ -62,7 +63,7 @@ class LocalServer(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """Drop the connections whose time is up; `serve_forever` calls this twice a second."""
-        now = time.monotonic()
+        now = awake_seconds()
         for connection, deadline in dict(self.deadlines).items():
             if deadline < now:
                 self.drop(connection)
@@ -106,7 +107,7 @@ class LocalHandler(BaseHTTPRequestHandler):
             self._end_unread()
 
     def _expect_within(self, seconds: float) -> None:
-        self.server.deadlines[self.connection] = time.monotonic() + seconds
+        self.server.deadlines[self.connection] = awake_seconds() + seconds
 
     def parse_request(self) -> bool:
         """Parse the head of a request. Refuse it if a web page may have sent it: 403."""

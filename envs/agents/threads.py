@@ -11,9 +11,9 @@ import multiprocessing
 import os
 import sys
 import threading
-import time
 import traceback
 
+from common.awake import awake_seconds
 from common.plugins import users_line
 from envs.errors import Fault
 
@@ -21,19 +21,19 @@ GRACE_SECONDS = 5.0  # that a program has to end by itself
 MAX_LATE = 16  # programs of a process that have not ended after that
 TOO_MANY_LATE = 3  # exit code of a worker
 
-_abandoned: list[tuple[float, threading.Thread]] = []  # time.monotonic() of `abandon`, thread
+_abandoned: list[tuple[float, threading.Thread]] = []  # awake_seconds() of `abandon`, thread
 _lock = threading.Lock()
 
 
 def abandon(thread: threading.Thread) -> None:
     """Add the thread of a program whose session is closed; it should end soon."""
     with _lock:
-        _abandoned.append((time.monotonic(), thread))
+        _abandoned.append((awake_seconds(), thread))
 
 
 def stop_late_programs() -> None:
     """Stop the programs that should have ended. Fault: too many of them hang"""
-    now = time.monotonic()
+    now = awake_seconds()
     with _lock:
         _abandoned[:] = [(since, thread) for since, thread in _abandoned if thread.is_alive()]
         late = [thread for since, thread in _abandoned if now - since > GRACE_SECONDS]

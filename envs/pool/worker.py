@@ -23,6 +23,7 @@ from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
+from common.awake import TICK_SECONDS, awake_seconds
 from common.signals import ENDING
 from envs.errors import Fault
 from envs.pool.host import EnvHost
@@ -33,7 +34,7 @@ START_SECONDS = 300  # minimum time for an environment's first answer, because i
 class Worker:
     """The parent's end of a process with the environments `owned`. Answers come in order.
 
-    timeout: seconds for one answer
+    timeout: seconds for one answer in which this process was awake
     asked: environments whose answers are still to come, in order
     made: environments that have answered
     """
@@ -45,19 +46,17 @@ class Worker:
     def start(self) -> None:
         self.asked, self.made, self.hung = deque(), set(), False
         self.connection, self.process = _spawn(self.make, self.owned)
-        self.since = time.monotonic()  # when the process began with the first of `asked`
+        self.since = awake_seconds()  # when the process began with the first of `asked`
 
     def ask(self, i: int, method: str, *args) -> None:
-        pipe = select.poll()
-        pipe.register(self.connection, select.POLLOUT)
-        if not pipe.poll(1000 * min(max(self.left, 0), self.timeout, 10**6)):
+        if not self._is_writable():
             self.kill()  # hanging C code also blocks the thread that empties the pipe
         try:
             self.connection.send((i, method, args))
         except OSError:  # the process is dead; the request is repeated after its restart
             return
         if not self.asked:
-            self.since = time.monotonic()
+            self.since = awake_seconds()
         self.asked.append(i)
 
     def receive(self):
@@ -65,7 +64,7 @@ class Worker:
         i, answer = self.connection.recv()
         assert i == self.asked[0], f"environment {i} answered before {self.asked[0]}"
         self.made.add(self.asked.popleft())
-        self.since = time.monotonic()
+        self.since = awake_seconds()
         return i, answer
 
     @property
@@ -82,7 +81,7 @@ class Worker:
     @property
     def left(self) -> float:
         """Seconds until the process counts as hanging."""
-        return self.since + self.limit - time.monotonic() if self.asked else math.inf
+        return self.since + self.limit - awake_seconds() if self.asked else math.inf
 
     def kill(self) -> None:
         """Kill a process that hangs. Its earlier answers are still in the pipe, before its end."""
@@ -117,6 +116,15 @@ class Worker:
         if time.monotonic() < deadline:
             self._wait(1)
         self.discard()
+
+    def _is_writable(self) -> bool:
+        """Return whether the pipe takes a request before the process counts as hanging."""
+        pipe = select.poll()
+        pipe.register(self.connection, select.POLLOUT)
+        end = awake_seconds() + min(max(self.left, 0), self.timeout)
+        while not (events := pipe.poll(1000 * TICK_SECONDS)) and awake_seconds() < end:
+            pass
+        return bool(events)
 
     def _wait(self, seconds: float) -> None:
         # Process.join would also wait for the processes that the environments have started.

@@ -13,6 +13,8 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from common.awake import get_awake
+
 MAX_HUNG = 16  # threads of a process that hang at the same time
 hung: list[threading.Thread] = []
 
@@ -30,7 +32,7 @@ class ToolThread:
     def call(self, function: Callable, seconds: float | None):
         """Return function(), or raise its exception; a coroutine is run to its end.
 
-        seconds: the time limit; None: no limit
+        seconds: the time limit, in which this process is awake; None: no limit
         ToolTimeout: the call took longer, or too many threads hang to start another
         """
         if self.thread is None and not self._start():
@@ -40,7 +42,7 @@ class ToolThread:
         answer = queue.SimpleQueue()
         self.inbox.put((function, answer))
         try:
-            result, error = answer.get(timeout=seconds)
+            result, error = answer.get() if seconds is None else get_awake(answer, seconds)
         except queue.Empty:
             self._abandon()
             raise ToolTimeout(f"the tool did not answer within {seconds:g} s") from None
