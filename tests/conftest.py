@@ -48,6 +48,15 @@ CORE_FILES = re.compile(
 )
 
 
+def pytest_addoption(parser) -> None:
+    parser.addoption("--cases", type=int, default=8, help="cases of the oracle (%(default)s)")
+
+
+def pytest_generate_tests(metafunc) -> None:
+    if "oracle_seed" in metafunc.fixturenames:
+        metafunc.parametrize("oracle_seed", range(metafunc.config.option.cases))
+
+
 def pytest_ignore_collect(collection_path, config) -> bool | None:
     """With `-m core` skip the other test files unimported: importing takes most of a minute."""
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
