@@ -105,7 +105,8 @@ def test_every_program_works_where_only_ascii_can_be_shown(tmp_path, model_dir):
     flags = f"{' '.join(TOY)} --model {model_dir} --num-updates 1 --eval-interval 1 --run-dir run"
     typed = f"{MAIN[1]} {flags} --env-name speaking:Speaking-v0 --eval-episodes 2"
     programs = [
-        typed, f"{MAIN[1]} --resume run --eval-only", "-m reports.viewer run",
+        typed, f"{MAIN[1]} --resume run --eval-only --env-name speaking:Speaking-v0",
+        "-m reports.viewer run",
         "-m reports.viewer run --env 0 --prompts", "-m reports.curves run --out curves",
         "-m reports.evaluations run", "-m paper.reproduce table1 --dry-run",
     ]  # fmt: skip
