@@ -40,7 +40,7 @@ def records(run: Path, name: str) -> list[dict]:
 
 
 def outcome(run: Path, without=CLOCK) -> dict:
-    """All that a run computed, without what a clock said."""
+    """All that a run computed, without clock times."""
     logs = {}
     for name in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl", "trajectories.jsonl"):
         known = records(run, name)
@@ -158,8 +158,8 @@ def test_prompts_are_the_templates_own_rendering_with_tools():
     render, memory = Renderer(tokenizer, 4096), VerbatimMemory(1)
     env = make_env("agent:agent_programs:with_tools", tokenizer=model, prompt_limit=4096)
     memory.reset(begin(env, 0))
-    said = 'So.\n<tool_call>\n{"name": "add", "arguments": {"b": 2, "a": 1}}\n</tool_call>'
-    memory.update(act(env, said))
+    response = 'So.\n<tool_call>\n{"name": "add", "arguments": {"b": 2, "a": 1}}\n</tool_call>'
+    memory.update(act(env, response))
     schema = {"name": "add", "description": "Adds.", "parameters": {"type": "object",
               "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}}  # fmt: skip
     call = {"type": "function", "function": {"name": "add", "arguments": {"b": 2, "a": 1}}}
@@ -175,7 +175,7 @@ def test_prompts_are_the_templates_own_rendering_with_tools():
     )
     prompt = render(memory.messages())
     assert prompt.ids == ours
-    assert f"{said}<|im_end|>" in tokenizer.decode(ours)  # as it was sampled
+    assert f"{response}<|im_end|>" in tokenizer.decode(ours)  # as it was sampled
     env.close()
 
 
@@ -206,13 +206,13 @@ def test_sigterm_in_mid_request(program, model_dir, tmp_path):
     process = launch(tmp_path, *SMALL.split(), *words.split(), "--run-dir", str(run))
     wait_for(process, "update    2/1000")
     os.kill(process.pid, signal.SIGTERM)
-    said = process.communicate(timeout=100)[0]
-    assert process.returncode == 128 + signal.SIGTERM and "SIGTERM: saved; go on" in said
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode == 128 + signal.SIGTERM and "SIGTERM: saved; go on" in output
     state = load_checkpoint(run)
     updates = state["update"]
     go_on = ["--resume", str(run), "--num-updates", str(updates + 2)]
-    said = launch(tmp_path, *go_on).communicate(timeout=100)[0]
-    assert not (run / "faults.jsonl").exists(), said
+    output = launch(tmp_path, *go_on).communicate(timeout=100)[0]
+    assert not (run / "faults.jsonl").exists(), output
     later = [turn for turn in records(run, "trajectories.jsonl") if turn["update"] > updates]
     assert len(later) == 2 * 8
     for n, place in enumerate(state["envs"]):
@@ -235,9 +235,9 @@ def test_a_request_that_waits_during_an_update_is_answered_by_the_new_policy(mod
     # an episode has 3 turns and a batch 2: the third one comes with the second update
     assert [(turn["update"], turn["step"]) for turn in asked] == [
         (1, 1), (1, 2), (2, 3), (2, 1), (3, 2), (3, 3)]  # fmt: skip
-    # it shows what was said before the update, once
+    # its prompt has the response from before the update, once
     assert asked[0]["response"] in asked[2]["prompt"] and not (run / "faults.jsonl").exists()
-    for line in records(run, "metrics.jsonl"):  # and the policy that is trained has said it
+    for line in records(run, "metrics.jsonl"):  # the trained policy has sampled it: log-probs agree
         assert line["engine/logp_gap_mean"] < 1e-5
 
 
@@ -248,8 +248,8 @@ def test_two_ranks_make_the_run_of_one(model_dir, tmp_path):
     runs = [tmp_path / "alone", tmp_path / "ranks"]
     for ranks, run in zip((0, 2), runs, strict=True):
         process = launch(tmp_path, *flags, "--run-dir", str(run), ranks=ranks)
-        said = process.communicate(timeout=300)[0]
-        assert process.returncode == 0, said
+        output = process.communicate(timeout=300)[0]
+        assert process.returncode == 0, output
     alone, together = (records(run, "metrics.jsonl") for run in runs)
     for one, two in zip(alone, together, strict=True):
         for name in ("rollout/reward", "kl/ref", "ppo/value_loss", "ppo/ratio_first_minibatch"):

@@ -217,9 +217,9 @@ def test_without_a_critic_its_flags_are_refused(flag, capsys):
     words = ["--advantages", "rloo", "--group-size", "8", *flag.split(), *MODEL]
     with pytest.raises(SystemExit):
         get_args(words)
-    said = capsys.readouterr().err
-    assert f"without a critic there is nothing for {flag.split()[0]} to set" in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert f"without a critic there is nothing for {flag.split()[0]} to set" in message
+    assert message.count("\n") == 1
     assert get_args([*words, "--eval-only"]).update.no_critic  # an evaluation trains nothing
 
 
@@ -292,7 +292,7 @@ def test_env_workers_decide_where_environments_run(typed, meant):
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ("threads:33", "--env-workers threads:33 is more than --n-env 32"),
         *((typed, f"argument --env-workers: {typed!r} is not of the form {FORMS}")
@@ -300,11 +300,11 @@ def test_env_workers_decide_where_environments_run(typed, meant):
                         "2,timeout=x", "2,3", "1e3")),
     ],
 )  # fmt: skip
-def test_unknown_env_workers_are_refused(typed, said, capsys):
+def test_unknown_env_workers_are_refused(typed, message, capsys):
     with pytest.raises(SystemExit):
         get_args(["--env-workers", typed])
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
 
 
 def test_a_resumed_run_moves_between_workers_and_threads(tmp_path):
@@ -319,7 +319,7 @@ def test_a_resumed_run_moves_between_workers_and_threads(tmp_path):
 def test_template_arguments_are_a_json_object(capsys):
     args = get_args([*MODEL, "--template-kwargs", '{"enable_thinking": false}'])
     assert args.template_kwargs == {"enable_thinking": False}
-    for bad, said in (
+    for bad, message in (
         ("{", "is not JSON"),
         ("[1]", "is not a JSON object"),
         ('{"a b": 1}', "is "),
@@ -328,7 +328,7 @@ def test_template_arguments_are_a_json_object(capsys):
         with pytest.raises(SystemExit):
             get_args([*MODEL, "--template-kwargs", bad])
         error = capsys.readouterr().err
-        assert said in error and error.count("\n") == 1
+        assert message in error and error.count("\n") == 1
 
 
 def test_help_is_there_at_once():

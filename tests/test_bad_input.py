@@ -50,11 +50,11 @@ def contents(folder: Path) -> dict:
     return {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
 
 
-def check_refused(flags: str, said: str, capsys) -> None:
+def check_refused(flags: str, message: str, capsys) -> None:
     assert run(flags) == 2
     out, err = capsys.readouterr()
     assert err.startswith("main.py: error: ") and err.count("\n") == 1, err
-    assert said in err and "Traceback" not in err
+    assert message in err and "Traceback" not in err
     return out
 
 
@@ -188,10 +188,10 @@ FLAGS = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "said"), FLAGS, ids=[flags for flags, _ in FLAGS])
-def test_command_lines(flags, said, here, capsys):
+@pytest.mark.parametrize(("flags", "message"), FLAGS, ids=[flags for flags, _ in FLAGS])
+def test_command_lines(flags, message, here, capsys):
     before = contents(here)
-    assert check_refused(flags, said, capsys) == ""
+    assert check_refused(flags, message, capsys) == ""
     assert contents(here) == before  # neither runs/ nor anything else
 
 
@@ -323,13 +323,13 @@ FILES = [
 
 
 @pytest.mark.parametrize(
-    ("set_up", "flags", "said"), [row[1:] for row in FILES], ids=[row[0] for row in FILES]
+    ("set_up", "flags", "message"), [row[1:] for row in FILES], ids=[row[0] for row in FILES]
 )
-def test_files(set_up, flags, said, here, capsys):
+def test_files(set_up, flags, message, here, capsys):
     if set_up:
         set_up()
     before = contents(here)
-    assert check_refused(flags, said, capsys) == ""
+    assert check_refused(flags, message, capsys) == ""
     assert contents(here) == before
 
 
@@ -398,11 +398,11 @@ SURVIVES = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "said"), SURVIVES)
-def test_harmless_input_is_accepted(flags, said, here, capsys):
+@pytest.mark.parametrize(("flags", "message"), SURVIVES)
+def test_harmless_input_is_accepted(flags, message, here, capsys):
     assert run(flags) == 0
     out, err = capsys.readouterr()
-    assert said in out.splitlines()[-1] and err == ""
+    assert message in out.splitlines()[-1] and err == ""
 
 
 def test_strange_observations_are_logged_as_the_model_saw_them(here):
@@ -422,8 +422,8 @@ PROCESSES = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "code", "said"), PROCESSES)
-def test_errors_of_the_whole_program(flags, code, said, here):
+@pytest.mark.parametrize(("flags", "code", "message"), PROCESSES)
+def test_errors_of_the_whole_program(flags, code, message, here):
     shutil.copytree("m", "torn")
     os.truncate("torn/model.safetensors", 1000)
     command = [ROOT / "main.py", *SMALL.split(), *flags.split()]
@@ -436,4 +436,4 @@ def test_errors_of_the_whole_program(flags, code, said, here):
         )  # fmt: skip
     assert process.returncode == code, process.stderr
     assert process.stderr.count("\n") == (1 if code else 0), process.stderr  # nor a progress bar
-    assert said in (process.stderr if code else process.stdout.splitlines()[-1])
+    assert message in (process.stderr if code else process.stdout.splitlines()[-1])

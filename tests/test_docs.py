@@ -42,8 +42,8 @@ def test_the_page_of_environments_has_all_names():
         tasks = load(path).tasks
         assert {f"{key}-{task}" for task in tasks} or {key} <= names, key
         if tasks:
-            said = {name for name in names if name.startswith(f"{key}-")}
-            assert said == {f"{key}-{task}" for task in tasks}
+            listed = {name for name in names if name.startswith(f"{key}-")}
+            assert listed == {f"{key}-{task}" for task in tasks}
 
 
 def test_the_page_of_environments_names_their_limits():

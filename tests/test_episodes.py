@@ -126,8 +126,8 @@ def test_a_batch_does_not_depend_on_the_order_of_answers():
     one, other = ([turns(rollouts) for rollouts in collected(order)] for order in (0, 1))
     assert one == other
     # members of a group begin alike and have noise of their own
-    said = [[turn[n][2] for turn in one[0] if turn[n]] for n in range(3)]
-    assert len({tuple(words) for words in said}) > 1
+    responses = [[turn[n][2] for turn in one[0] if turn[n]] for n in range(3)]
+    assert len({tuple(texts) for texts in responses}) > 1
 
 
 def test_a_group_of_one_is_an_environment_that_plays_whole_episodes():

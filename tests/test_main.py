@@ -55,7 +55,7 @@ def lines(path: Path) -> list[dict]:
 
 
 def timeless(path: Path) -> list[dict]:
-    """The records of a run without what a clock said."""
+    """The records of a run without clock times."""
     return [{k: v for k, v in r.items() if not k.startswith(CLOCK)} for r in lines(path)]
 
 
@@ -81,7 +81,7 @@ def run(program):
 
 
 def test_a_run_prints_its_progress(program):
-    run, said = program
+    run, output = program
     begins = [
         "loading libraries ...", "loading ", "starting the engine transformers ...", "toy, ",
         "  advantages dual-gae       n_env 4                   e_len 2",
@@ -91,14 +91,14 @@ def test_a_run_prints_its_progress(program):
         "eval after 0 updates", "update    1/2", "update    2/2", "evaluation on 4 episodes ...",
         "eval after 2 updates", "trained model: ",
     ]  # fmt: skip
-    there = iter(said.splitlines())
-    assert all(any(line.startswith(begin) for line in there) for begin in begins), said
-    assert str(run) in said.splitlines()[3] and "\r" not in said
+    there = iter(output.splitlines())
+    assert all(any(line.startswith(begin) for line in there) for begin in begins), output
+    assert str(run) in output.splitlines()[3] and "\r" not in output
     # each of 4 environments has ended one episode: too few for a mean
     for piece in ("update    1/2  success -  return -  length -  (4 episodes)  valid 0.00  ",
                   "update    2/2", "eval after 0 updates", "eval after 2 updates"):  # fmt: skip
-        assert sum(line.startswith(piece) for line in said.splitlines()) == 1, said
-    assert said.splitlines()[-1] == f"trained model: {run / 'model'}"
+        assert sum(line.startswith(piece) for line in output.splitlines()) == 1, output
+    assert output.splitlines()[-1] == f"trained model: {run / 'model'}"
 
 
 def test_the_files_of_a_run(run):
@@ -306,8 +306,8 @@ def test_the_zero_shot_report(model_dir, tmp_path, capsys):
     assert 0 < check["thought_tokens_mean"] <= check["thought_tokens_p95"] <= 8
     example = check["failures"]["invalid action"]["example"]
     assert "The colour is" in example["observation"] and example["executed"] == "pass"
-    said = capsys.readouterr().out
-    assert "- invalid action: 24 of 24 turns (1.000)" in said and "## " not in said
+    output = capsys.readouterr().out
+    assert "- invalid action: 24 of 24 turns (1.000)" in output and "## " not in output
     assert "## invalid action" in (run / "zero_shot.md").read_text()
 
 
@@ -395,8 +395,8 @@ def test_collect_gives_each_environment_exactly_e_turns_whatever_the_order(seed)
             assert prompts == [ids for slot, ids in engine.submitted if slot == n]
             assert all(a != b for a, b in itertools.pairwise([*prompts, pending_of(rollouts, n)]))
             for t in range(E):
-                said = filled.responses[t][n].text.removeprefix("ACTION: ")
-                assert filled.steps[t][n].action == said
+                action = filled.responses[t][n].text.removeprefix("ACTION: ")
+                assert filled.steps[t][n].action == action
             pending[n] = pending_of(rollouts, n)
         rollouts.after_update(filled)
     # 4 batches of 3 turns are 3 episodes of 4 turns in each environment

@@ -63,8 +63,8 @@ def test_a_broken_memory(name):
         made = memory.make(f"own_memories:{name}", 1)
         made.reset(Observation("a", "b", "c", "d"))
         made.messages()
-    said = str(raised.value)
-    assert said.startswith(location("own_memories.py", name) + MEMORIES[name][1]), said
+    message = str(raised.value)
+    assert message.startswith(location("own_memories.py", name) + MEMORIES[name][1]), message
 
 
 # ---- estimators -----------------------------------------------------------------------------
@@ -100,8 +100,8 @@ def test_a_broken_estimator(name):
     with pytest.raises(ValueError) as raised:
         estimate(f"own_estimators:{name}")
     where = location("own_estimators.py", name)
-    said = f"{where}estimator 'own_estimators:{name}' {ESTIMATORS[name][1]}"
-    assert str(raised.value).startswith(said), raised.value
+    message = f"{where}estimator 'own_estimators:{name}' {ESTIMATORS[name][1]}"
+    assert str(raised.value).startswith(message), raised.value
 
 
 def test_an_estimator_with_other_arguments():
@@ -196,11 +196,11 @@ PROGRAM = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("flags", "code", "where", "said"), PROGRAM)
-def test_the_program_reports_it_in_one_line(flags, code, where, said, capfd):
+@pytest.mark.parametrize(("flags", "code", "where", "message"), PROGRAM)
+def test_the_program_reports_it_in_one_line(flags, code, where, message, capfd):
     assert main.program([*SMALL.split(), *flags.split()]) == code
     err = capfd.readouterr().err
-    assert err.startswith(f"main.py: error: {location(*where)}{said}"), err
+    assert err.startswith(f"main.py: error: {location(*where)}{message}"), err
     assert err.count("\n") == 1, err
     if code == 1 and "--env-name" in flags:  # the batch that broke off has its fault written
         (fault,) = map(json.loads, Path("run/faults.jsonl").read_text().splitlines())
@@ -210,9 +210,9 @@ def test_the_program_reports_it_in_one_line(flags, code, where, said, capfd):
 def test_a_syntax_error_is_reported_with_its_file_and_line(capfd):
     assert main.program([*SMALL.split(), "--engine", "own_torn:Thing"]) == 2
     err = capfd.readouterr().err
-    said = "(SyntaxError: invalid syntax (own_half.py, line 3)); choices: "
+    message = "(SyntaxError: invalid syntax (own_half.py, line 3)); choices: "
     assert err.startswith("main.py: error: own_torn.py:1: engine 'own_torn:Thing' cannot be impor")
-    assert said in err and err.count("\n") == 1, err
+    assert message in err and err.count("\n") == 1, err
 
 
 def test_a_mistake_is_one_line_with_compiled_files_only(tmp_path):

@@ -63,14 +63,16 @@ def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played():
     )
     played = []
     record = SimpleNamespace(played=lambda successes, turns: played.append((successes, turns)))
-    said = tokenizer("THINK: on.\nACTION: turn left<|im_end|>")["input_ids"]
-    trainer = SimpleNamespace(_generate_single_turn=lambda ids, *_: ([said] * len(ids), None))
+    ids_of_a_turn = tokenizer("THINK: on.\nACTION: turn left<|im_end|>")["input_ids"]
+    trainer = SimpleNamespace(
+        _generate_single_turn=lambda ids, *_: ([ids_of_a_turn] * len(ids), None)
+    )
     seeds = SimpleNamespace(draw=lambda k: 2 * k)
     play = TurnRollouts(flags, tokenizer, seeds, rows=20, group=2, record=record)
     batch = play(["", ""], trainer)
     # Nobody gets anywhere by turning left: both episodes of a group end at the limit of 64 turns.
     assert played == [([False, False], 128)] and play.length == 64
-    assert batch["completion_ids"] == [said] * 20 and batch["advantage"] == [0.0] * 20
+    assert batch["completion_ids"] == [ids_of_a_turn] * 20 and batch["advantage"] == [0.0] * 20
     texts = [tokenizer.decode(ids) for ids in batch["prompt_ids"]]
     assert len(texts) == 20 and all(text.endswith("<|im_start|>assistant\n") for text in texts)
 
@@ -118,12 +120,12 @@ def test_the_commands_are_those_of_both_programs(capsys, tmp_path, monkeypatch):
 def test_mistakes_have_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "find_spec", lambda name: None)
     folders = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    for words, said in [
+    for words, message in [
         ([], "TRL is missing: name the folder that it was installed into with --trl"),
         (["--only", "moon"], "--only moon: its runs are tools-calculator-dual-gae, "),
     ]:
         assert compare.main([*folders, *words]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
@@ -178,9 +180,9 @@ def test_the_copied_model_ends_the_agents_messages_without_a_line_break(tmp_path
     plan = compare.Plan(tmp_path)
     for task in compare.TASKS:
         plan.make_model(task)
-    said = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     text = AutoTokenizer.from_pretrained(plan.model(TOOLS)).apply_chat_template(
-        said, tokenize=False
+        messages, tokenize=False
     )
     assert text == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\ny<|im_end|>"
     ours = (PROJECT / "models" / "tiny" / "chat_template.jinja").read_text()

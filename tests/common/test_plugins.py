@@ -60,9 +60,9 @@ def test_a_file_beside_the_user_is_found(workers, begin, tmp_path):
     flags = "--env-name own:Door-v0 --memory own:Forgetful --advantages own:plain_returns"
     flags += f" --engine own:Loud --gamma-step 0.5 --env-workers {workers}"
     process = begin(tmp_path, *SMALL.split(), *flags.split())
-    said = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, said
-    assert "engine Loud" in said and (tmp_path / "engine.txt").read_text() == "x" * 8
+    message = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, message
+    assert "engine Loud" in message and (tmp_path / "engine.txt").read_text() == "x" * 8
     (metrics,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     assert metrics["ppo/advantage_std"] == 0 and metrics["ppo/policy_loss"] == 0
 
@@ -80,9 +80,9 @@ MISTAKES = [
     ("--engine vlm", "unknown engine 'vlm'; choices: auto, vllm, transformers, or module:name of"),
     ("--env-name bad name:X", "unknown environment"),
     *[
-        (f"--{flag} {name}", said.format(kind, name))
+        (f"--{flag} {name}", message.format(kind, name))
         for flag, kind in (("memory", "memory"), ("advantages", "estimator"), ("engine", "engine"))
-        for name, said in (
+        for name, message in (
             ("nowhere:thing", "{} '{}' cannot be imported (ModuleNotFoundError: No module named"),
             ("raising:thing", "{} '{}' cannot be imported (KeyError: 'mine')"),
             ("torn:thing", "{} '{}' cannot be imported (SyntaxError: "),
@@ -98,8 +98,8 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "said"), MISTAKES)
-def test_a_mistake_in_a_name_is_one_line(flags, said, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("flags", "message"), MISTAKES)
+def test_a_mistake_in_a_name_is_one_line(flags, message, tmp_path, monkeypatch, capsys):
     (tmp_path / "raising.py").write_text("raise KeyError('mine')")
     (tmp_path / "torn.py").write_text("def thing(:")
     monkeypatch.chdir(tmp_path)
@@ -112,5 +112,5 @@ def test_a_mistake_in_a_name_is_one_line(flags, said, tmp_path, monkeypatch, cap
     assert code == 2
     error = capsys.readouterr().err
     assert error.startswith("main.py: error: ") and error.count("\n") == 1, error
-    assert said in error
+    assert message in error
     assert not (tmp_path / "run").exists()

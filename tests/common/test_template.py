@@ -237,6 +237,6 @@ def test_thoughts_in_the_history(text, kept, stripped):
         observation = Observation("now", "was", "rules", "Answer!")
         remembered.reset(observation)
         ends = dict(reward=0.0, terminated=False, truncated=False, success=False)
-        said = dict(response=text, kept_response=text, action="go", valid=True, action_at=0)
-        remembered.update(Step(**said, **ends, observation=observation))
+        turn = dict(response=text, kept_response=text, action="go", valid=True, action_at=0)
+        remembered.update(Step(**turn, **ends, observation=observation))
         assert remembered.messages()[2] == {"role": "assistant", "content": shown}

@@ -108,8 +108,8 @@ def test_other_texts_stay_invalid(family):
         "\0",
         "()",
     ]
-    for said in nonsense + STAY_INVALID[family]:
-        for text in (said, f"THINK: I go forward.\nACTION: {said}"):
+    for answer in nonsense + STAY_INVALID[family]:
+        for text in (answer, f"THINK: I go forward.\nACTION: {answer}"):
             assert parse(family, text) == (FAMILIES[family].default_action, False), text
 
 
@@ -165,16 +165,16 @@ def test_any_text_gives_an_action(family, text):
 
 
 def strict(family: str, text: str) -> str | None:
-    """The reference's rule for the two families without a table, as plainly as it can be said."""
+    """The reference's rule for the two families without a table, written as plainly as possible."""
     for marker in ("ACTION:", "action:", "Action"):
         if marker in text:
             text = text.split(marker)[-1].strip()
             break
-    said = text.lower().replace("_", " ")
+    answer = text.lower().replace("_", " ")
     if family == "babyai":
         together = ["turn left", "turn right", "go forward", "pick up"]
-        said = {action.replace(" ", ""): action for action in together}.get(said, said)
-    return said if said in FAMILIES[family].actions else None
+        answer = {action.replace(" ", ""): action for action in together}.get(answer, answer)
+    return answer if answer in FAMILIES[family].actions else None
 
 
 @settings(deadline=None)
@@ -192,22 +192,26 @@ def test_is_at_least_as_tolerant_as_the_reference(family, text):
 def test_parsing_megabytes_is_fast(piece):
     # anything worse than linear would take minutes
     text = piece * (2_000_000 // len(piece))
-    for said in (text, "ACTION: drop " + text, text + " drop"):
-        action, _ = parse("babyai", said)
+    for answer in (text, "ACTION: drop " + text, text + " drop"):
+        action, _ = parse("babyai", answer)
         assert action in FAMILIES["babyai"].actions
-        assert with_action(said, "drop").endswith("ACTION: drop")
+        assert with_action(answer, "drop").endswith("ACTION: drop")
 
 
 def test_reasoning_is_never_an_action():
-    def said(text):
+    def outcome(text):
         return *parse("babyai", text), text[split(text) :]
 
-    assert said("<think>ACTION: drop</think>\nACTION: toggle") == ("toggle", True, "ACTION: toggle")
-    assert said("<think>\nACTION: drop\n</think>\n\ntoggle") == ("toggle", True, "\n\ntoggle")
-    assert said("I go on.\nACTION: drop</think>toggle") == ("toggle", True, "toggle")
+    assert outcome("<think>ACTION: drop</think>\nACTION: toggle") == (
+        "toggle",
+        True,
+        "ACTION: toggle",
+    )
+    assert outcome("<think>\nACTION: drop\n</think>\n\ntoggle") == ("toggle", True, "\n\ntoggle")
+    assert outcome("I go on.\nACTION: drop</think>toggle") == ("toggle", True, "toggle")
     # The response limit cut the reasoning: there is no action.
-    assert said("<think>\nACTION: drop") == ("go forward", False, "")
-    assert said("<think></think>") == ("go forward", False, "")
+    assert outcome("<think>\nACTION: drop") == ("go forward", False, "")
+    assert outcome("<think></think>") == ("go forward", False, "")
 
 
 def test_an_action_does_not_end_up_in_a_cut_thought():

@@ -43,9 +43,9 @@ gymnasium.register("Wrapped-v0", lambda: Outer(Good()))
 """
 
 
-def speaks(said: str) -> str:
+def speaks(message: str) -> str:
     """An environment that reads responses by itself, and what its info says beside the texts."""
-    answer = f"'A', dict(system='s', instruction='', kept='A', {said})"
+    answer = f"'A', dict(system='s', instruction='', kept='A', {message})"
     return attribute("speaks_messages = True") + "\n" + reset(answer)
 
 
@@ -157,18 +157,18 @@ IN_WORKERS = ["Wrapped", "OnlyText", "Four", "NanReward", "AlikeActions", "Reset
     [(name, 0) for name in [*ANSWERS, *RAISES, "Wrapped"]] + [(name, 1) for name in IN_WORKERS],
 )
 def test_a_broken_environment_ends_the_run_at_once(name, workers, pool):
-    said = failure(pool, partial(make_env, f"own_envs:{name}-v0"), workers)
+    message = failure(pool, partial(make_env, f"own_envs:{name}-v0"), workers)
     where = location("own_envs.py", name)
     if name in ANSWERS:
-        assert said.startswith(f"{where}{name}-v0{ANSWERS[name][1]}"), said
+        assert message.startswith(f"{where}{name}-v0{ANSWERS[name][1]}"), message
     elif name == "Wrapped":
-        assert said == f"{where}Wrapped-v0.step returned 'A door.'; {RETURNS}"
+        assert message == f"{where}Wrapped-v0.step returned 'A door.'; {RETURNS}"
     elif name == "ResetRaises":
         seed = next(iter(training_seeds(0, range(1))[0]))
         at = f"environment 0 (own_envs:{name}-v0), seed {seed}, step 0: "
-        assert said == f"{at}{where}{RAISES[name][1]}"
+        assert message == f"{at}{where}{RAISES[name][1]}"
     else:
-        assert said.startswith(f"{where}{RAISES[name][1]}"), said
+        assert message.startswith(f"{where}{RAISES[name][1]}"), message
 
 
 def test_a_good_environment_passes(pool):
@@ -190,10 +190,10 @@ def test_after_a_good_turn_a_broken_contract_costs_only_the_episode(pool, worker
     envs.poll()
     envs.send(1, "silent")
     [(_, step)] = envs.poll()
-    said = "Dice.step returned the observation ''; it must be a text that is not empty"
-    assert step.truncated and step.fault.endswith(f"step 1: {said}")
+    message = "Dice.step returned the observation ''; it must be a text that is not empty"
+    assert step.truncated and step.fault.endswith(f"step 1: {message}")
     [fault] = envs.faults
-    assert fault["error"] == said and fault["traceback"].startswith("Traceback")
+    assert fault["error"] == message and fault["traceback"].startswith("Traceback")
 
 
 class Half(Toy):

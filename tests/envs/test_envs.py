@@ -169,8 +169,8 @@ def test_an_implied_time_limit_is_announced_once(name, typed, lines, capfd):
         vec_env = make_envs(args, None, training_seeds(0, range(4)))
         assert len(vec_env.reset()) == 4
         vec_env.close()
-    said = capfd.readouterr().out
-    assert said.count("\n") == lines == said.count("1000 turns, unless --max-episode-steps")
+    output = capfd.readouterr().out
+    assert output.count("\n") == lines == output.count("1000 turns, unless --max-episode-steps")
 
 
 def test_a_foreign_environment_has_random_numbers_of_its_own():

@@ -52,7 +52,7 @@ def test_fields_are_filled_anew_in_each_turn():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "prompts.toml: No such file or directory"),
         ("[toy", "is not TOML: "),
@@ -62,17 +62,17 @@ def test_fields_are_filled_anew_in_each_turn():
         ("[toy]\nsystem = 3", "[toy] system must be a text"),
     ],
 )
-def test_an_unusable_file_is_one_line(text, said, tmp_path):
+def test_an_unusable_file_is_one_line(text, message, tmp_path):
     path = tmp_path / "prompts.toml"
     if text is not None:
         path.write_text(text)
     with pytest.raises(ArgumentTypeError) as error:
         prompts_of(str(path))
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "prompts", "said"),
+    ("name", "prompts", "message"),
     [
         ("toy", {"tye": {"system": "x"}}, "takes [tye]; choices: babyai, baba, crafter, toy"),
         ("toy", {"crafter": {"system": "{goal}"}}, "has {goal}; choices: {actions}, {tips}, {ach"),
@@ -81,10 +81,10 @@ def test_an_unusable_file_is_one_line(text, said, tmp_path):
         ("toy-box:Own-v0", {"toy": {"system": "x"}}, "toy-box:Own-v0 takes none"),
     ],
 )
-def test_prompts_for_an_environment_without_them_are_refused(name, prompts, said):
+def test_prompts_for_an_environment_without_them_are_refused(name, prompts, message):
     with pytest.raises(ValueError) as error:
         check_prompts(name, prompts)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_resumed_run_keeps_the_prompts_without_the_file(tmp_path, capsys):

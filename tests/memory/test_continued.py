@@ -122,8 +122,8 @@ def test_a_full_memory_makes_prompts_that_extend_one_another():
         overflown.append(prompt.overflow)
         assert len(prompt.ids) <= 120 and prompt.reencoded == (t > 0 and not continued[-1])
         before = [*prompt.ids, *spelled(f"I go {t}"), END]
-        said = f"I go {t}"
-        remembered.update(replace(step(t), kept_response=said, observation=look(t + 1)))
+        response = f"I go {t}"
+        remembered.update(replace(step(t), kept_response=response, observation=look(t + 1)))
     first = overflown.index(True)
     assert all(continued[1:first]) and first > 2
     assert 0 < sum(continued[first:]) < len(continued[first:])

@@ -79,7 +79,7 @@ def test_an_invalid_response_written_out():
         question("The colour is green."),
     ]
     step = turn(envs, memory, "THINK: it is green\nACTION: Green.")
-    # one colour of four pays 1 / 4; a valid response is remembered as it was said
+    # one colour of four pays 1 / 4; a valid response is kept unchanged
     assert (step.action, step.valid, step.reward) == ("green", True, 0.25)
     assert memory.messages() == [
         {"role": "system", "content": SYSTEM},

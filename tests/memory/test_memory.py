@@ -228,8 +228,8 @@ def recorded_observation(event: dict) -> Observation:
 
 
 def recorded_step(action: dict, now: Observation) -> Step:
-    said = action["history_text"]
-    return Step(said, said, action["executed"], True, 0, 0.0, False, False, False, now)
+    response = action["history_text"]
+    return Step(response, response, action["executed"], True, 0, 0.0, False, False, False, now)
 
 
 class Forgetful(WindowMemory):

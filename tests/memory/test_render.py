@@ -186,8 +186,8 @@ def test_no_chat_template():
 def test_the_middle_of_an_observation_that_is_too_long_is_left_out():
     # <s>, [system] rules <end>, [user] .. <end> and [assistant] are 7 tokens; the observation is 60
     # words of 3 characters with their spaces, and the mark 8 words.
-    said = " ".join(f"w{k % 10}" for k in range(60))
-    messages = [{"role": "system", "content": "rules"}, {"role": "user", "content": said}]
+    text = " ".join(f"w{k % 10}" for k in range(60))
+    messages = [{"role": "system", "content": "rules"}, {"role": "user", "content": text}]
     render = Renderer(make_tokenizer(), 40)
     prompt = render(messages)
     assert prompt.shortened and not prompt.overflow and len(prompt.ids) == 40

@@ -94,11 +94,11 @@ print("gap:", gap.abs().max().item())
 def test_deepspeed_compiles_nothing_at_any_start():
     ended = run(["-c", IN_MAINS_ORDER])
     assert ended.returncode == 0, ended.stderr[-3000:]
-    said = ended.stdout.splitlines()
+    output = ended.stdout.splitlines()
     # the reference's start and the actor-critic's
-    starts = [line for line in said if line.startswith("at a start")]
+    starts = [line for line in output if line.startswith("at a start")]
     assert starts == ["at a start: False"] * 2
-    assert "gap: 0.0" in said  # shards of bf16 and fp32 are put together again
+    assert "gap: 0.0" in output  # shards of bf16 and fp32 are put together again
 
 
 # ---- the whole program ----------------------------------------------------------------------

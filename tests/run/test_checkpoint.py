@@ -53,7 +53,7 @@ def resume(run: Path, flags: str = "") -> int:
 
 
 def outcome(run: Path, without: tuple[str, ...] = CLOCK) -> dict:
-    """All that a run computed, without what a clock said."""
+    """All that a run computed, without clock times."""
     logs = {}
     for name in LOGS:
         records = map(json.loads, (run / name).read_text().splitlines())
@@ -277,11 +277,11 @@ def test_settings_that_a_checkpoint_depends_on_cannot_change(toy_run, capsys):
             get_args(["--resume", str(toy_run), *flags.split()])
         return capsys.readouterr().err
 
-    said = refused("--n-env 4 --lr 0.5 --num-updates 4")
-    assert "--n-env 4 (was 2)" in said and "--lr 0.5 (was 0.01)" in said
-    assert "--num-updates" not in said  # it is as before
-    said = refused("--n-env 4")
-    assert "with --n-env 4 (was 2): start a new run for that" in said
+    output = refused("--n-env 4 --lr 0.5 --num-updates 4")
+    assert "--n-env 4 (was 2)" in output and "--lr 0.5 (was 0.01)" in output
+    assert "--num-updates" not in output  # it is as before
+    output = refused("--n-env 4")
+    assert "with --n-env 4 (was 2): start a new run for that" in output
     assert get_args(["--resume", str(toy_run), "--lr", "0.5"]).lr == 0.5
 
 
@@ -469,10 +469,12 @@ def test_a_log_that_was_shortened_or_deleted_is_named(name, harm, copied):
     lost = "is gone" if harm is Path.unlink else "is shorter than it was at the checkpoint"
     with pytest.raises(ValueError) as refused:
         resume(copied)
-    said = f"--resume {copied}: {copied / name} {lost}; put it back, or fill it with empty lines: "
-    assert str(refused.value).startswith(said)
+    output = (
+        f"--resume {copied}: {copied / name} {lost}; put it back, or fill it with empty lines: "
+    )
+    assert str(refused.value).startswith(output)
     assert contents(copied) == before
-    subprocess.run(["bash", "-c", str(refused.value).removeprefix(said)], check=True)
+    subprocess.run(["bash", "-c", str(refused.value).removeprefix(output)], check=True)
     assert resume(copied) == 0
     (run,) = read_runs([copied], [])
     assert run.metrics[-1]["update"] == 4 and run.evals[-1]["update"] == 4
@@ -515,10 +517,10 @@ def test_a_signal_saves_and_says_how_to_go_on(number, begin, model_dir, toy_run,
     process = begin(ROOT, *flags)
     wait_for(process, "update    1/4")
     process.send_signal(number)
-    said = process.stdout.read()
+    output = process.stdout.read()
     assert process.wait(timeout=60) == 128 + number
-    assert f"{number.name}: saved; go on with: python main.py --resume {run}" in said
-    assert "Traceback" not in said
+    assert f"{number.name}: saved; go on with: python main.py --resume {run}" in output
+    assert "Traceback" not in output
     assert resume(run) == 0
     assert outcome(run) == outcome(toy_run)
 
@@ -552,9 +554,9 @@ def owner(run: Path) -> int | None:
     return int(words[1]) if words else None
 
 
-def try_to_resume(run: Path, first: int, said: Path) -> None:
+def try_to_resume(run: Path, first: int, output: Path) -> None:
     """Again and again from the moment when the process `first` has the run."""
-    sys.stdout, sys.stderr = open(os.devnull, "w"), open(said, "a", buffering=1)  # noqa: SIM115
+    sys.stdout, sys.stderr = open(os.devnull, "w"), open(output, "a", buffering=1)  # noqa: SIM115
     while owner(run) != first:
         time.sleep(0.01)
     while True:
@@ -571,12 +573,12 @@ def test_kill_at_random_moments(model_dir, tmp_path):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["main"])
     run, rng, finished, pids = tmp_path / "run", random.Random(0), 0, set()
-    said = tmp_path / "said"
+    output = tmp_path / "output"
 
     def both():
         first = context.Process(target=train_quietly, args=(run, model_dir))
         first.start()
-        second = context.Process(target=try_to_resume, args=(run, first.pid, said))
+        second = context.Process(target=try_to_resume, args=(run, first.pid, output))
         second.start()
         pids.update((first.pid, second.pid))
         return first, second
@@ -608,7 +610,7 @@ def test_kill_at_random_moments(model_dir, tmp_path):
     end(first, second)
     assert outcome(run) == outcome(tmp_path / "whole")
     early = f"main.py: error: --resume {run}: no run there (args.json is missing)"
-    refused = [line for line in said.read_text().splitlines() if line != early]
+    refused = [line for line in output.read_text().splitlines() if line != early]
     in_use = f"main.py: error: {run} is in use by process"
     expected = {f"{in_use} {pid} on {os.uname().nodename}" for pid in pids}
     assert len(refused) >= 12

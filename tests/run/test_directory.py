@@ -105,10 +105,10 @@ def test_an_empty_directory_and_its_new_parents_are_removed(tmp_path, monkeypatc
 def test_a_second_process_learns_which_one_holds_the_run(resume, tmp_path):
     first = claimer(tmp_path)
     run = Path(first.stdout.readline().strip())
-    said = rf"{run} is in use by process {first.pid} on {os.uname().nodename} since 20"
+    message = rf"{run} is in use by process {first.pid} on {os.uname().nodename} since 20"
     args = options(run_dir=run, resume=run if resume else None)
     (run / "args.json").touch()
-    with pytest.raises(ValueError, match=said), claimed_run_dir(args, ALONE):
+    with pytest.raises(ValueError, match=message), claimed_run_dir(args, ALONE):
         pass
     first.send_signal(signal.SIGKILL)  # SIGKILL: the lock file stays, the lock does not
     first.wait()
@@ -277,12 +277,12 @@ TRUSTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "said"), TRUSTED)
-def test_a_resumed_run_prints_the_code_that_it_trusts(changes, said, tmp_path, capsys):
+@pytest.mark.parametrize(("changes", "message"), TRUSTED)
+def test_a_resumed_run_prints_the_code_that_it_trusts(changes, message, tmp_path, capsys):
     plain = dict(memory="window", engine="auto", advantages="dual-gae", zero_stage=0)
     Checkpoints(options(**plain | changes, resume=tmp_path), tmp_path, ALONE)
     out = capsys.readouterr().out
-    assert out.startswith(f"{tmp_path}: {said}") if said else out == ""
+    assert out.startswith(f"{tmp_path}: {message}") if message else out == ""
 
 
 def test_state_pt_cannot_run_code(tmp_path):
@@ -396,8 +396,8 @@ def test_a_failed_write_leaves_the_log_unchanged(tmp_path):
         "append(Path(sys.argv[1]), 'x' * 100)"
     )  # fmt: skip
     log.write_text("first\n")
-    said = Forked(["-c", code, log], ROOT).communicate()[0]
-    assert f"RunError: cannot write {log}: File too large; what was saved" in said
+    message = Forked(["-c", code, log], ROOT).communicate()[0]
+    assert f"RunError: cannot write {log}: File too large; what was saved" in message
     assert log.read_text() == "first\n"
 
 
@@ -420,5 +420,5 @@ except OSError as error:
 
 @pytest.mark.parametrize("steps", [1, 100])
 def test_tensorboard_adds_no_traceback_to_a_full_disk(steps, tmp_path):
-    said = Forked(["-c", BOARD, tmp_path, steps], ROOT).communicate()[0]
-    assert said == ("File too large\n" if steps > 1 else "")
+    message = Forked(["-c", BOARD, tmp_path, steps], ROOT).communicate()[0]
+    assert message == ("File too large\n" if steps > 1 else "")

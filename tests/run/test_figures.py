@@ -12,7 +12,7 @@ from storage.episodes import means
 
 def test_figures_of_a_batch_by_hand():
     rollouts = make_collection(2, 1)
-    # the engine said -.07 and -.10 where the trainer says -.05 and -.06, then -.08 as the trainer
+    # the engine has -.07 and -.10 where the trainer has -.05 and -.06, then -.08 as the trainer
     first = answer([1, 2], [5, 6], [-0.07, -0.10], truncated=True)
     play(rollouts, 0, first, reward=0.5, valid=False)
     play(rollouts, 0, answer([1, 2, 3], [8], [-0.08], overflow=True), reward=1.0)

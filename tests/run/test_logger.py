@@ -74,9 +74,9 @@ def logged(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_an_update_has_the_same_number_everywhere(boards, model_dir, tmp_path, capsys):
     run = train(boards, tmp_path / "run", model_dir)
-    said = capsys.readouterr().out
-    assert re.findall(r"^update +(\d+)/3 ", said, re.M) == ["1", "2", "3"]
-    assert re.findall(r"^eval after (\d+) updates", said, re.M) == ["0", "1", "2", "3"]
+    message = capsys.readouterr().out
+    assert re.findall(r"^update +(\d+)/3 ", message, re.M) == ["1", "2", "3"]
+    assert re.findall(r"^eval after (\d+) updates", message, re.M) == ["0", "1", "2", "3"]
     metrics, evals = lines(run / "metrics.jsonl"), lines(run / "eval.jsonl")
     assert [record["update"] for record in metrics] == [1, 2, 3]
     assert all(record["turns"] == record["update"] * 6 for record in metrics)
@@ -139,8 +139,8 @@ def test_a_fault_has_the_number_of_its_update(tmp_path, boards, monkeypatch, cap
         SimpleNamespace(n_env=0, rows=(), played={}, **empty),
     )
     told.warm_up({"time/total": 1.0}, SimpleNamespace(faults=[fault]), rollouts)
-    said = capsys.readouterr().out
-    assert said == (
+    message = capsys.readouterr().out
+    assert message == (
         "fault of environment 3: boom\ncritic warm-up: held-out explained variance -  (1 s)\n"
     )
     summary = EVALUATION | {"eval/episodes": 8, "eval/episode_len": 2.0, "time/eval": 3.0}

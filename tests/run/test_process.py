@@ -39,8 +39,8 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(module, tmp_path):
         if line.split()[-1] == module:
             break
     started.send_signal(signal.SIGINT)
-    said = [line for line in started.stderr if not line.startswith("import time:")]
-    assert said == ["main.py: interrupted\n"]
+    output = [line for line in started.stderr if not line.startswith("import time:")]
+    assert output == ["main.py: interrupted\n"]
     assert started.wait(timeout=60) == 130
     assert started.stdout.read() in ("", "loading libraries ...\n")
     assert not list(tmp_path.iterdir())
@@ -110,13 +110,13 @@ def test_every_program_works_where_only_ascii_can_be_shown(tmp_path, model_dir):
         "-m reports.viewer run --env 0 --prompts", "-m reports.curves run --out curves",
         "-m reports.evaluations run", "-m paper.reproduce table1 --dry-run",
     ]  # fmt: skip
-    said = {}
+    output = {}
     for words in programs:
         ended = real_runs.run(words.split(), tmp_path, at_start=ASCII.items(), **ASCII)
         assert ended.returncode == 0 and "Traceback" not in ended.stderr, (words, ended.stderr)
         assert ended.stdout.isascii()
-        said[words] = ended.stdout
-    assert "Die T\\xfcr" in said[programs[3]]
+        output[words] = ended.stdout
+    assert "Die T\\xfcr" in output[programs[3]]
 
 
 @pytest.mark.parametrize("words", ["-m paper.reproduce table3 --dry-run", "-m models.make --help"])

@@ -55,7 +55,7 @@ def typed(run: Path, model: str, flags: str = "") -> list[str]:
 
 
 def outcome(run: Path) -> dict:
-    """All that a run computed, without what a clock said."""
+    """All that a run computed, without clock times."""
     logs = {}
     for name in ("metrics.jsonl", "eval.jsonl", "warmup.jsonl", "trajectories.jsonl"):
         records = map(json.loads, (run / name).read_text().splitlines())
@@ -131,9 +131,9 @@ def test_environments_that_fail_for_good_end_a_run_that_is_saved(ranks, model_di
     (tmp_path / "failing.py").write_text(FAILING)
     flags = "--env-name failing:Failing-v0 --num-updates 40 --eval-interval 0"
     process = launch(tmp_path, *typed(tmp_path / "run", model_dir, flags), ranks=ranks)
-    said = process.communicate(timeout=240)[0]
+    output = process.communicate(timeout=240)[0]
     assert process.returncode == 1
-    (line,) = [line for line in said.splitlines() if line.startswith("main.py: error: ")]
+    (line,) = [line for line in output.splitlines() if line.startswith("main.py: error: ")]
     assert ("rank 1: " in line) == (ranks == 2)
     if ranks == 2:  # which plays one of the two environments, and counts over all ranks
         assert "environment 1 (failing:Failing-v0), seed" in line
@@ -180,9 +180,9 @@ def test_a_rank_that_is_killed_ends_the_others_with_a_line(model_dir, tmp_path):
     process = launch(tmp_path, *typed(tmp_path / "run", model_dir, flags), ranks=2)
     wait_for(process, "update    2/400")
     os.kill(process.pids[1], signal.SIGKILL)
-    said = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=60)[0]
     assert process.returncode == 1
-    assert "main.py: error: rank 0: another rank has ended" in said
+    assert "main.py: error: rank 0: another rank has ended" in output
 
 
 # ---- signals ------------------------------------------------------------------------------------
@@ -221,11 +221,11 @@ def test_a_signal_is_obeyed_within_a_turn(phase, number, model_dir, tmp_path):
         time.sleep(0.02)
     process.send_signal(number)
     at = count(turns)
-    said = process.communicate(timeout=120)[0]
-    assert process.returncode == 128 + number, said
-    assert count(turns) <= at + 4 and "Traceback" not in said
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 128 + number, output
+    assert count(turns) <= at + 4 and "Traceback" not in output
     saved = "nothing to save yet; begin again" if phase == "warm-up" else "saved; go on"
-    assert f"{number.name}: {saved} with: python main.py --resume {run}" in said
+    assert f"{number.name}: {saved} with: python main.py --resume {run}" in output
     assert len(checkpoints(run)) == {"warm-up": 0, "collection": 1, "evaluation": 2}[phase]
 
 
@@ -234,9 +234,9 @@ def test_a_run_that_was_stopped_in_its_warm_up_begins_again(whole, model_dir, tm
     process = launch(tmp_path, *typed(run, model_dir))
     wait_for(process, "critic warm-up on")
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 128 + signal.SIGTERM, said
-    if re.search("nothing to save yet", said):  # else it was already training
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 128 + signal.SIGTERM, output
+    if re.search("nothing to save yet", output):  # else it was already training
         assert not checkpoints(run)
     assert main.main(get_args(["--resume", str(run)])) == 0
     assert outcome(run) == whole
@@ -248,9 +248,9 @@ def test_a_signal_to_the_whole_group_finds_the_workers_alive(whole, model_dir, t
     process = launch(tmp_path, *typed(run, model_dir, "--env-workers 2 --num-updates 4"))
     wait_for(process, "update    1/4")
     os.killpg(process.pid, signal.SIGTERM)
-    said = process.communicate(timeout=120)[0]
-    assert process.returncode == 128 + signal.SIGTERM, said
-    assert "SIGTERM: saved; go on" in said and "Traceback" not in said
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 128 + signal.SIGTERM, output
+    assert "SIGTERM: saved; go on" in output and "Traceback" not in output
     assert main.main(get_args(["--resume", str(run), "--env-workers", "0"])) == 0
     assert outcome(run)["metrics.jsonl"][-1]["update"] == 4
 
@@ -263,8 +263,8 @@ def test_a_signal_to_two_ranks_is_obeyed_by_both(model_dir, tmp_path):
     process = start(tmp_path, *words, launcher=TORCHRUN)
     wait_for(process, "update    1/99")
     process.send_signal(signal.SIGTERM)  # the launcher hands it on
-    said = process.communicate(timeout=120)[0]
-    assert "SIGTERM: saved; go on with: python main.py --resume" in said, said
+    output = process.communicate(timeout=120)[0]
+    assert "SIGTERM: saved; go on with: python main.py --resume" in output, output
     assert load_checkpoint(run)["update"] >= 1
 
 

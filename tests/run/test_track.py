@@ -19,8 +19,8 @@ def test_a_missing_wandb_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("run.checks.find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         get_args(["--track", "wandb"])
-    said = "main.py: error: --track wandb needs the package wandb: pip install wandb\n"
-    assert capsys.readouterr().err == said
+    message = "main.py: error: --track wandb needs the package wandb: pip install wandb\n"
+    assert capsys.readouterr().err == message
 
 
 def test_wandb_gets_the_figures_of_a_run_and_of_its_resumption(model_dir, tmp_path):

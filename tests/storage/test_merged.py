@@ -71,8 +71,8 @@ def test_each_turn_is_in_one_row_with_its_own_tokens(seed, budget, data):
     rows = data.draw(st.lists(st.sampled_from(rollouts.rows), unique=True, min_size=1))
     seen = []
     for batch in rollouts.micro_batches(rows):
-        said = [token for row in batch.rows.tolist() for token in rollouts.samples[row].response]
-        assert batch.tokens.tolist() == said and batch.response_mask.sum() == len(said)
+        sampled = [token for row in batch.rows.tolist() for token in rollouts.samples[row].response]
+        assert batch.tokens.tolist() == sampled and batch.response_mask.sum() == len(sampled)
         seen += batch.rows.tolist()
     assert sorted(seen) == sorted(rows)
 

@@ -115,8 +115,8 @@ def test_concurrent_requests_are_answered_in_the_order_of_arrival(play):
 
 
 def test_tool_calls_go_to_the_program_and_their_results_come_back(play):
-    said = 'Well.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
-    first, (called, bad) = play("with_tools", said, "<tool_call>{oh</tool_call>")
+    message = 'Well.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+    first, (called, bad) = play("with_tools", message, "<tool_call>{oh</tool_call>")
     assert [tool["function"]["name"] for tool in first.template["tools"]] == ["add"]
     asked, result = called.observation.messages[-2:]
     # templates take arguments as mappings; the id is the same in a replay
@@ -355,7 +355,7 @@ def test_256_agents_in_one_process(pool):
     steps = play_all(envs)
     # each y pays .25, and the end 1
     for i, told in enumerate(steps):
-        ys = sum(said.startswith("y") for said in responses(i))
+        ys = sum(message.startswith("y") for message in responses(i))
         assert sum(step.reward for step in told) == 1 + 0.25 * ys
     envs.close()
     assert gone("echo")

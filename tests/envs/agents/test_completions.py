@@ -78,8 +78,8 @@ def test_nullable_and_missing_schemas(schema):
     tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": known}}}
     xml = "<parameter=x>3</parameter><parameter=y>4</parameter>"
     whole = '<tool_call>{"name": "f", "arguments": {"x": 3.0, "y": 4.0}}</tool_call>'
-    for said in (f"<function=f>{xml}</function>", whole):
-        [call] = answer(said, tools=[tool])["message"]["tool_calls"]
+    for response in (f"<function=f>{xml}</function>", whole):
+        [call] = answer(response, tools=[tool])["message"]["tool_calls"]
         given = json.loads(call["function"]["arguments"])
         assert given["y"] == 4 and float(given["x"]) == 3
 
@@ -136,11 +136,11 @@ def test_the_response_limit():
 def test_a_stream_has_the_same_content_as_an_answer():
     asked = request(tools=[TOOL])
     whole = completion(asked, CALL, parse_response(asked, CALL), turn=3, tokens=2)
-    said, ended, used = chunks(whole, usage=True)
+    first, ended, used = chunks(whole, usage=True)
     message = whole["choices"][0]["message"]
-    [call] = said["choices"][0]["delta"].pop("tool_calls")
+    [call] = first["choices"][0]["delta"].pop("tool_calls")
     assert call == {"index": 0} | message.pop("tool_calls")[0]
-    assert said["choices"][0]["delta"] == message
+    assert first["choices"][0]["delta"] == message
     assert ended["choices"][0]["finish_reason"] == "tool_calls"
     assert used["usage"] == {"prompt_tokens": 0, "completion_tokens": 2, "total_tokens": 2}
     assert len(list(chunks(whole, usage=False))) == 2

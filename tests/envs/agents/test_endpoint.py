@@ -85,8 +85,8 @@ def pieces_of(text: str) -> list[dict]:
 def test_a_streamed_completion(session, asking):
     end = asking(HELLO | {"stream": True, "stream_options": {"include_usage": True}})
     give(next_call(session), "Hi.")
-    said, ended, used = pieces_of(end()[1])
-    assert said["choices"][0]["delta"] == {"role": "assistant", "content": "Hi."}
+    message, ended, used = pieces_of(end()[1])
+    assert message["choices"][0]["delta"] == {"role": "assistant", "content": "Hi."}
     assert ended["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "stop"}
     assert used["choices"] == [] and used["usage"]["total_tokens"] == 5
 
@@ -146,9 +146,9 @@ def test_a_retry_joins_the_waiting_request(session, asking):
     second = next_call(session)
     give(second, "two")
     give(call, "one")
-    said = [json.loads(end()[1])["choices"][0]["message"]["content"] for end in ends]
+    message = [json.loads(end()[1])["choices"][0]["message"]["content"] for end in ends]
     # which call a retry joins, if there are two, is the newest; here it came before it
-    assert said[0] == "one" and said[2] == "two"
+    assert message[0] == "one" and message[2] == "two"
     assert session.events.empty()
 
 
@@ -174,7 +174,7 @@ def test_models():
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         (b"{", 400, "cannot be read"),
         (b"[]", 400, "cannot be read"),
@@ -188,9 +188,9 @@ def test_models():
         (b"[" * 100_000, 400, "cannot be read"),
     ],
 )
-def test_unreadable_requests_get_an_error(body, status, said, asking):
+def test_unreadable_requests_get_an_error(body, status, message, asking):
     code, text = asking(body)()
-    assert code == status and said in json.loads(text)["error"]["message"]
+    assert code == status and message in json.loads(text)["error"]["message"]
 
 
 def test_a_query_string_is_ignored(session):
@@ -274,6 +274,6 @@ def test_several_completions_of_one_request():
     give(call, "two", turn=2)
     thread.join(20)
     answer = json.loads(got[0][1])
-    said = [(choice["index"], choice["message"]["content"]) for choice in answer["choices"]]
-    assert said == [(0, "one"), (1, "two")] and answer["usage"]["completion_tokens"] == 10
+    message = [(choice["index"], choice["message"]["content"]) for choice in answer["choices"]]
+    assert message == [(0, "one"), (1, "two")] and answer["usage"]["completion_tokens"] == 10
     server().close(opened)

@@ -33,9 +33,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), REFUSED)
-def test_options_that_change_the_policys_distribution_are_refused_or_ignored(options, said):
-    with pytest.raises(Refused, match=f"{said}.*--endpoint-sampling run") as refused:
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_options_that_change_the_policys_distribution_are_refused_or_ignored(options, message):
+    with pytest.raises(Refused, match=f"{message}.*--endpoint-sampling run") as refused:
         request(**options)
     assert refused.value.status == 400
     can_serve = not set(options) & {"guided_json", "min_tokens", "ignore_eos", "best_of"}
@@ -104,7 +104,7 @@ def test_options_at_their_default_values_are_accepted():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"temperature": -1}, "temperature must be from 0.001 to 1000"),
         ({"temperature": float("nan")}, "temperature must be from"),
@@ -126,9 +126,9 @@ def test_options_at_their_default_values_are_accepted():
         ({"messages": [{"role": "user", "content": 5}]}, "the content of a message must be"),
     ],
 )
-def test_malformed_requests_are_always_refused(options, said):
+def test_malformed_requests_are_always_refused(options, message):
     for sampling in ("refuse", "run", "untrained"):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(Refused, match=message):
             request(sampling, **options)
 
 

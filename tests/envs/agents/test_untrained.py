@@ -49,8 +49,8 @@ class Script(gymnasium.Env):
         kind = (self.script + "t")[self.k]
         sampling = Sampling(extra={"top_p": 0.5} if kind == "u" else {})
         text = f"call {self.k}"
-        said = dict(system="", instruction="", kept=text, sampling=sampling)
-        return text, said | dict(messages=[{"role": "user", "content": text}])
+        info = dict(system="", instruction="", kept=text, sampling=sampling)
+        return text, info | dict(messages=[{"role": "user", "content": text}])
 
 
 class Answers:
@@ -161,10 +161,10 @@ def test_an_evaluation_counts_an_episode_without_a_turn_as_a_failure(pool):
     assert lost.truncated and lost.first.text == "call 0" and last.first is None
     assert lost.fault == last.fault.replace("seed 3, step 1", "seed 1, step 2")
     panel = EvaluationEpisodes(1, transcript=Transcript())
-    said = make_response([1], [1], pieces=["a"])
+    response = make_response([1], [1], pieces=["a"])
     for step in (lost, won, last):
         if step is won:
-            panel.keep_response(0, said)
+            panel.keep_response(0, response)
         panel.insert(0, step)
     panel.join()
     assert (panel.summary()["eval/success"], panel.summary()["eval/episodes"]) == (1 / 3, 3)

@@ -524,8 +524,8 @@ def test_a_long_replay_shows_its_progress(pool, options, monkeypatch, capsys):
     monkeypatch.setattr(pool_module, "PROGRESS_SECONDS", 0.0)
     vec_env = pool(Dice, seeds(2), **options)
     vec_env.resume([{"episode": 1, "responses": ["a", "b"]}] * 2)
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "replaying: 0 of 2 environments are back"
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "replaying: 0 of 2 environments are back"
     pool(Dice, seeds(2), **options).resume(None)
     pool(Dice, seeds(2)).resume([{"episode": 1, "responses": []}] * 2)
     assert capsys.readouterr().out == ""  # nothing is played again

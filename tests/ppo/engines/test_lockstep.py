@@ -65,11 +65,11 @@ def test_a_response_does_not_depend_on_its_batch(lm, tokenizer):
 def test_every_number_of_a_seed_counts(lm, tokenizer):
     engine, _ = engine_on(lm, tokenizer)
     seeds = [(4, 0, 0), (4, 0, 1), (4, 1, 0), (5, 0, 0)]
-    said = []
+    sampled = []
     for seed in seeds:
         engine.submit(0, make_prompt(PROMPTS[0]), seed=seed)
-        said.append(tuple(dict(engine.step())[0].ids))
-    assert len(set(said)) == len(seeds)
+        sampled.append(tuple(dict(engine.step())[0].ids))
+    assert len(set(sampled)) == len(seeds)
 
 
 def test_the_end_is_kept_and_the_limit_is_flagged(lm, tokenizer):
@@ -148,8 +148,8 @@ def test_auto_tries_the_faster_engine_first(
 
 
 def test_the_pieces_of_a_text_are_what_each_token_adds(tokenizer):
-    said = "a ↯ is é"  # of three bytes and of two, which are a token each
-    ids = tokenizer(said)["input_ids"]
+    text = "a ↯ is é"  # of three bytes and of two, which are a token each
+    ids = tokenizer(text)["input_ids"]
     assert len(ids) == 11
     assert split_text(tokenizer.decode, ids) == [
         "a", " ", "", "", "↯", " ", "i", "s", " ", "", "é"]  # fmt: skip

@@ -238,9 +238,9 @@ def test_the_transformers_engine_takes_over_where_vllm_fails(reason, setup, monk
         return outputs
 
     monkeypatch.setattr(core, "step", failing)
-    said = plain(generate(engine))
+    sampled = plain(generate(engine))
     (slot,) = failures
-    assert said == whole | {slot: instead(engine, actor_critic, slot)}
+    assert sampled == whole | {slot: instead(engine, actor_critic, slot)}
     line = "warning: vLLM failed at a prompt (1 in this step); transformers answers it\n"
     assert capsys.readouterr().err.endswith(line)
 

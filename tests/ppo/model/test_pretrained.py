@@ -46,5 +46,5 @@ def test_each_of_several_templates_gets_the_arguments(tokenizer):
     tokenizer.chat_template = {"default": TEMPLATE, "tool_use": "with tools: " + TEMPLATE}
     preset(tokenizer, {"thinking": False})
     for name, text in (("default", "Why? [False]"), ("tool_use", "with tools: Why? [False]")):
-        said = tokenizer.apply_chat_template(ASKED, tokenize=False, chat_template=name)
-        assert said == text
+        rendered = tokenizer.apply_chat_template(ASKED, tokenize=False, chat_template=name)
+        assert rendered == text

@@ -112,20 +112,20 @@ def test_fit_accepts_a_resumed_run(here):
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (None, "cannot read its configuration"),
         (GPT2Config(n_layer=1, n_embd=8, n_head=2), "no estimate for GPT2LMHeadModel"),
         (ONE_LAYER, "--critic-layers must be 0..1 for this model, got 2"),
     ],
 )
-def test_models_without_an_estimate(here, capsys, config, said):
+def test_models_without_an_estimate(here, capsys, config, message):
     shutil.rmtree(here / "m")
     if config:
         config.save_pretrained(here / "m")
     assert run("--critic-layers 2") == 2
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
 
 
 # ---- a 7B model on a GPU of 80 GB -------------------------------------------------------------

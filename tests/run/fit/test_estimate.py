@@ -240,10 +240,12 @@ def test_the_batch_is_what_python_and_torch_allocate():
     tracemalloc.start()
     rollouts = make_collection(1, N, old_scores=engine_scores)
     for n in range(N):
-        asked, said = ([int(str(i)) for i in draw(count)] for count in (prompt, response))
-        pieces, logps = [text[i] for i in said], [-ids.random() for _ in said]
+        asked, response_ids = ([int(str(i)) for i in draw(count)] for count in (prompt, response))
+        pieces, logps = [text[i] for i in response_ids], [-ids.random() for _ in response_ids]
         words = "".join(pieces)
-        rollouts.keep_response(n, Response(Prompt(asked, False), said, logps, words, pieces, False))
+        rollouts.keep_response(
+            n, Response(Prompt(asked, False), response_ids, logps, words, pieces, False)
+        )
         rollouts.insert(n, make_step(action=words[:3] + words[3:], terminated=True))
         rollouts.finish(n, Prompt([int(str(i)) for i in draw(prompt)], False))
     held, _ = tracemalloc.get_traced_memory()

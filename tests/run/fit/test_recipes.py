@@ -56,8 +56,8 @@ def test_all_recipes_are_there():
     assert found == {(size, model) for size in SIZES for model in SHAPES} - TOO_LARGE
 
 
-@pytest.mark.parametrize(("many", "size", "model", "flags", "said"), ROWS)
-def test_a_recipe_fits(many, size, model, flags, said, models, gpu):
+@pytest.mark.parametrize(("many", "size", "model", "flags", "message"), ROWS)
+def test_a_recipe_fits(many, size, model, flags, message, models, gpu):
     gpu(8 if many else 1)
     path, shape = models[model]
     words = "" if flags == "(none)" else flags.strip("`")
@@ -66,7 +66,7 @@ def test_a_recipe_fits(many, size, model, flags, said, models, gpu):
     setting = advice.setting_of(args, bytes_there)
     assert setting.cuda and setting.engine == "vllm" and setting.itemsize == 2
     device, _ = advice.needs(shape, setting)
-    assert device / 1e9 == pytest.approx(float(said), abs=0.06)
+    assert device / 1e9 == pytest.approx(float(message), abs=0.06)
     assert device <= 0.9 * bytes_there
     assert setting.vllm_share >= 1.2 * 2 * shape.model  # its weights, and a cache
 
@@ -77,11 +77,11 @@ def test_a_normal_run_on_a_gpu_warns_in_one_line(size, models, gpu, monkeypatch,
     monkeypatch.setattr(advice, "capacities", lambda ranks: (size * 10**9, 500 * 10**9))
     args = get_args(["--model", models["1.5B"][0]])
     advice.warn_if_too_large(args)
-    said = capsys.readouterr().out
-    assert said.count("\n") == (size == 24)
+    message = capsys.readouterr().out
+    assert message.count("\n") == (size == 24)
     if size == 24:  # 1.5B without LoRA: the estimate is 48.9 GB
-        assert said.startswith("this may not fit: the run needs 48.9 GB of the device per rank")
-        assert "--lora-rank 16 (fits)" in said
+        assert message.startswith("this may not fit: the run needs 48.9 GB of the device per rank")
+        assert "--lora-rank 16 (fits)" in message
     monkeypatch.setenv("RANK", "1")  # one rank tells it
     advice.warn_if_too_large(args)
     args.model = "./nowhere"
