@@ -26,7 +26,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "view": ("reports.viewer:main", [], "show the responses of a run's model"),
     "reproduce": ("paper.reproduce:main", [], "make a table or a figure of the paper"),
     "recipe": ("arguments:main", [], "print all settings of a run, as a command line"),
-    "fit": ("fit.__main__:main", [], "estimate whether a run fits into memory"),
+    "fit": ("fit:main", [], "estimate whether a run fits into memory"),
     "push": ("reports.push:main", [], "push a run's model to the Hugging Face hub"),
     "serve": ("reports.serve:main", [], "serve a run's model to agents"),
 }

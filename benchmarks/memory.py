@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import torch
 
 import ppo.model.decoder
-import run.fit.estimate
+import run.estimate.activations
 from arguments import get_args
 from benchmarks.common import proc_bytes, random_lm, run_python
 from common.cli import Parser
@@ -27,8 +27,9 @@ from ppo.engines.contract import Response
 from ppo.make import make_agent
 from ppo.model.actor_critic import Reference
 from ppo.model.make import build
-from run.fit.estimate import Setting, totals
-from run.fit.shape import Shape
+from run.estimate.memory import totals
+from run.estimate.setting import Setting
+from run.estimate.shape import Shape
 from storage.batch import Batch, Scoring
 from storage.collection import Collection, FixedTurns
 
@@ -67,7 +68,7 @@ def measure(vocab=4096, n_layers=12, tied=False, **changes) -> dict[str, float |
 
     changes: fields of `Setting`
     """
-    ppo.model.decoder.LOGITS_PER_CHUNK = run.fit.estimate.LOGITS_PER_CHUNK = CHUNK
+    ppo.model.decoder.LOGITS_PER_CHUNK = run.estimate.activations.LOGITS_PER_CHUNK = CHUNK
     cuda, device = torch.cuda.is_available(), ALONE.device
     setting = Setting(1, PROMPT + RESPONSE, PROMPT, RESPONSE, n_env=1, cuda=cuda)
     setting = replace(setting, **changes)

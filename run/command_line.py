@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import run.process as process
+from run.estimate.advice import warn_if_too_large
 from run.exit import exit_code
-from run.fit.advice import warn_if_too_large
 
 
 def run_command_line(argv: list[str] | None, get_args: Callable, main: Callable, args=None) -> int:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from run.fit.estimate import Setting
-from run.fit.roofline import Device, find_device, generation, scoring, seconds, training
+from run.estimate.roofline import Device, find_device, generation, scoring, seconds, training
+from run.estimate.setting import Setting
 
 # L = 3, D = 4, Q = 4, K = 2, V = 10, tied: 136 parameters in a layer and 452 in all, as counted in
 # test_estimate. The critic is one layer, a norm of 4 and a head of 4 + 1.

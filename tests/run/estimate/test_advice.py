@@ -10,10 +10,11 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
 import main
-from fit.__main__ import main as fit
-from run.fit import advice as dry_run
-from run.fit.estimate import Setting, loading, totals
-from run.fit.shape import Shape
+from fit import main as fit
+from run.estimate import advice
+from run.estimate.memory import loading, totals
+from run.estimate.setting import Setting
+from run.estimate.shape import Shape
 
 SMALL = "--env-name toy --n-env 2 --e-len 2 --minibatch 4 --engine transformers"
 QWEN_CONFIG = Qwen2Config(
@@ -30,7 +31,7 @@ ONE_LAYER = Qwen2Config(
     hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
     intermediate_size=8,
 )  # fmt: skip
-TERMS = "parameters gradients optimizer reference".split() + ["batch: tensors", "batch: lists"]
+TERMS = ["parameters", "gradients", "optimizer", "reference", "batch: tensors", "batch: lists"]
 TERMS += ["engine", "activations", "AdamW buffers"]
 HERE = 80 * 10**9, 500 * 10**9
 
@@ -58,19 +59,19 @@ def test_a_run_that_fits_is_a_table_and_nothing_else(here, capsys):
     assert lines[11].startswith("peak 0.") and "the CPU has" in lines[11]
     words = re.sub(r"\d[\d.e-]*", "N", lines[12])
     phases = "generation N, scoring N, training N"
-    assert words == f"an update takes some N s on HNs, by arithmetic: {phases}"
+    assert words == f"an update takes about N s on HNs (estimated): {phases}"
     assert len(lines) == 13
     assert not err and sorted(here.rglob("*")) == before
 
 
 def test_an_engine_without_room_for_a_turn():
     # 7.6 10^9 weights of 2 bytes and one turn of 1,536 tokens, in a share of 15 GB
-    line = dry_run.times(QWEN, replace(GPU, vllm_share=15 * 10**9))
+    line = advice.times(QWEN, replace(GPU, vllm_share=15 * 10**9))
     assert line.startswith("vLLM has no room for one turn") and "gpu-memory-utilization" in line
 
 
 def test_a_run_that_does_not_fit_is_refused_with_advice(here, capsys, monkeypatch):
-    monkeypatch.setattr(dry_run, "capacities", lambda ranks: (10**6, 10**6))
+    monkeypatch.setattr(advice, "capacities", lambda ranks: (10**6, 10**6))
     assert run("--run-dir r --prompt-limit 64 --response-limit 64") == 2
     out, err = capsys.readouterr()
     assert "total" in out and err.count("\n") == 1
@@ -83,24 +84,24 @@ def test_a_run_that_does_not_fit_is_refused_with_advice(here, capsys, monkeypatc
 
 def test_ranks_share_the_memory_of_a_cpu_and_the_environments(here, monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(dry_run, "capacities", lambda ranks: asked.append(ranks) or (10**9, 10**9))
+    monkeypatch.setattr(advice, "capacities", lambda ranks: asked.append(ranks) or (10**9, 10**9))
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     assert run() == 0 and asked == [2]
     args = main.get_args([*SMALL.split(), "--model", "./m"])
-    setting = dry_run.setting_of(args, 10**9)
+    setting = advice.setting_of(args, 10**9)
     assert (setting.ranks, setting.n_env) == (2, 1)
 
 
 def test_one_turn_is_computed_whatever_the_budget(here):
     args = main.get_args([*SMALL.split(), "--model", "./m", "--token-budget", "8"])
-    assert dry_run.setting_of(args, 1).token_budget == args.prompt_limit + args.response_limit
+    assert advice.setting_of(args, 1).token_budget == args.prompt_limit + args.response_limit
 
 
 def test_flags_that_a_run_may_have(here):
     args = main.get_args([*SMALL.split(), "--model", "./m"])
     args.zero_stage, args.offload = 1, "both"
-    setting = dry_run.setting_of(args, 1)
+    setting = advice.setting_of(args, 1)
     assert (setting.offload_optimizer, setting.reference) == (True, "host")
 
 
@@ -133,8 +134,8 @@ def test_models_without_an_estimate(here, capsys, config, message):
 
 def test_advice_begins_with_what_helps_most():
     # parameters, gradients, Adam: 16 bytes each of 7.6 10^9 and the critic's: over 122 GB alone
-    assert not dry_run.fits(dry_run.needs(QWEN, GPU), HERE)
-    line = dry_run.advice(QWEN, GPU, HERE)
+    assert not advice.fits(advice.needs(QWEN, GPU), HERE)
+    line = advice.advice(QWEN, GPU, HERE)
     changes = line.partition("With one change: ")[2]
     sizes = [
         float(word)
@@ -157,7 +158,7 @@ def test_settings_in_force_are_not_advised_again():
         GPU, zero_stage=3, ranks=8, gradient_checkpointing=True, token_budget=1536,
         offload_optimizer=True,
     )  # fmt: skip
-    line = dry_run.advice(QWEN, setting, (10**6, 10**12))
+    line = advice.advice(QWEN, setting, (10**6, 10**12))
     assert "With one change: --lora-rank 16" in line and "--offload reference" in line
     for flag in ("--gradient-checkpointing", "--token-budget", "--dtype", ", --zero-stage 3"):
         assert flag not in line
@@ -169,9 +170,9 @@ def test_a_sharded_model_may_not_fit_before_it_is_sharded():
     whole = 4 * (7_615_616_512 + 2 * 233_057_792) + 2 * 7_615_616_512
     setting = replace(GPU, ranks=64, zero_stage=3, n_env=1, gradient_checkpointing=True)
     assert loading(QWEN, setting) == whole > max(totals(QWEN, setting).values())
-    assert dry_run.needs(QWEN, setting)[0] == whole
-    assert "this is at the start" in dry_run.table(QWEN, setting, HERE)
-    assert "--offload reference" in dry_run.advice(QWEN, setting, (40 * 10**9, 500 * 10**9))
+    assert advice.needs(QWEN, setting)[0] == whole
+    assert "the peak is at the start" in advice.table(QWEN, setting, HERE)
+    assert "--offload reference" in advice.advice(QWEN, setting, (40 * 10**9, 500 * 10**9))
     away = replace(setting, reference="host")  # it is copied to the host, without a stop
     assert loading(QWEN, away) == whole - 2 * 7_615_616_512
     lora = replace(setting, lora_rank=16)  # there is no copy, but the model is cast only then
@@ -184,7 +185,7 @@ def test_the_host_may_be_too_small():
         GPU, zero_stage=3, ranks=1, offload_optimizer=True, gradient_checkpointing=True,
         token_budget=1536,
     )  # fmt: skip
-    line = dry_run.advice(QWEN, setting, (10**12, 10**11))
+    line = advice.advice(QWEN, setting, (10**12, 10**11))
     assert line.startswith("the run needs 2") and "of the host per rank, which has 100.0 GB" in line
     assert "no --offload optimizer" in line and "--lora-rank 16" in line
 
@@ -195,15 +196,15 @@ def test_the_batches_of_the_warm_up_may_be_too_large_for_the_host():
     cold, warm = replace(GPU, **batch), replace(GPU, w_epoch=20, **batch)
     # arrays for each turn, and lists of the ids that each environment goes on from
     arrays, ids = 2048 * (4 * 4096 + 26 * 512), 128 * 40 * (2 * 4096 + 512)
-    assert dry_run.needs(QWEN, cold)[1] == arrays + ids
-    assert dry_run.needs(QWEN, warm)[1] == 20 * arrays + ids
-    line = dry_run.advice(QWEN, warm, (10**12, 12 * 10**8))
+    assert advice.needs(QWEN, cold)[1] == arrays + ids
+    assert advice.needs(QWEN, warm)[1] == 20 * arrays + ids
+    line = advice.advice(QWEN, warm, (10**12, 12 * 10**8))
     assert line.startswith("the run needs 1.3 GB of the host per rank, which has 1.2 GB. With one")
     assert "half the --w-epoch (fits) 0.7 GB" in line and "half the --n-env (fits) 0.6 GB" in line
-    assert "half the --w-epoch" not in dry_run.advice(QWEN, cold, (10**12, 10**6))
+    assert "half the --w-epoch" not in advice.advice(QWEN, cold, (10**12, 10**6))
     # eight ranks of 16 environments hold as much, each of them
     ranks = replace(warm, ranks=8, n_env=16)
-    assert dry_run.needs(QWEN, ranks)[1] == 20 * arrays + ids
+    assert advice.needs(QWEN, ranks)[1] == 20 * arrays + ids
 
 
 def test_a_model_that_is_too_large_anyway():
@@ -211,19 +212,19 @@ def test_a_model_that_is_too_large_anyway():
         GPU, lora_rank=16, reference="host", gradient_checkpointing=True, token_budget=1536,
         ranks=8, zero_stage=3, vllm_share=0, n_env=1, cuda=False,
     )  # fmt: skip
-    assert dry_run.advice(QWEN, setting, (10**6, 10**6)).endswith("Take a smaller model")
+    assert advice.advice(QWEN, setting, (10**6, 10**6)).endswith("Take a smaller model")
 
 
 def test_the_memory_of_a_machine_without_proc(monkeypatch):  # as macOS
     def no_file(*args, **options):
         raise FileNotFoundError
 
-    monkeypatch.setattr(dry_run, "open", no_file, raising=False)
-    device, host = dry_run.capacities(1)
-    assert device == host > 10**6 and dry_run.capacities(2)[1] == host // 2
+    monkeypatch.setattr(advice, "open", no_file, raising=False)
+    device, host = advice.capacities(1)
+    assert device == host > 10**6 and advice.capacities(2)[1] == host // 2
 
 
 def test_the_memory_of_this_machine():
-    device, host = dry_run.capacities(1)
-    assert device == host > 10**6 and dry_run.capacities(2)[1] < host
+    device, host = advice.capacities(1)
+    assert device == host > 10**6 and advice.capacities(2)[1] < host
     assert not torch.cuda.is_available()  # with a GPU, mem_get_info gives the device's memory

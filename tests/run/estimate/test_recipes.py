@@ -9,8 +9,8 @@ import torch
 from transformers import Qwen2Config
 
 from arguments import get_args
-from run.fit import advice
-from run.fit.shape import load_shape
+from run.estimate import advice
+from run.estimate.shape import load_shape
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "recipes.md").read_text()
 ROWS = re.findall(r"^\| ((?:8 x )?)(\d+) GB \| (\S+) \| (.*?) \| ([\d.]+) \|$", PAGE, re.M)
@@ -69,6 +69,16 @@ def test_a_recipe_fits(many, size, model, flags, message, models, gpu):
     assert device / 1e9 == pytest.approx(float(message), abs=0.06)
     assert device <= 0.9 * bytes_there
     assert setting.vllm_share >= 1.2 * 2 * shape.model  # its weights, and a cache
+
+
+def test_the_estimate_for_crafter_is_current(models, gpu):
+    gpu(8)
+    path, shape = models["7B"]
+    flags = ["--zero-stage", "3", "--gradient-checkpointing"]
+    setting = advice.setting_of(get_args(["--env-name", "crafter", "--model", path, *flags]), 8e10)
+    device, host = advice.needs(shape, setting)
+    text = " ".join(PAGE.split())
+    assert f"{device / 1e9:.1f} GB per GPU and {host / 1e9:.1f} GB of host memory" in text
 
 
 @pytest.mark.parametrize("size", [24, 80])

@@ -22,10 +22,11 @@ from ppo.advantages import make_estimator, whiten
 from ppo.engines.contract import Response
 from ppo.model.decoder import Compute, embed, precision
 from ppo.model.make import build
-from run.fit import estimate as memory_estimate
-from run.fit.advice import needs
-from run.fit.estimate import MOMENTS, Setting, estimate, totals
-from run.fit.shape import Shape
+from run.estimate import activations, memory
+from run.estimate.advice import needs
+from run.estimate.memory import MOMENTS, estimate, totals
+from run.estimate.setting import Setting
+from run.estimate.shape import Shape
 from storage.engine_scores import engine_scores
 
 # V = 10, D = 4, F = 6, L = 3, tied; two query heads of 2 (Q = 4), one key head of 2 (K = 2):
@@ -137,57 +138,57 @@ def test_without_a_critic_its_memory_is_not_counted(shape):
 def test_activations_by_hand(shape, monkeypatch):
     # a token in a layer: two norms of 8 D = 64; inputs of five matrices 10 D = 40; q, k, v and the
     # output 4 (2 Q + 2 K) = 48; four blocks of the MLP 16 F = 96
-    assert memory_estimate.saved_per_token(shape, SETTING) == 248
+    assert activations.saved_per_token(shape, SETTING) == 248
     # bf16: norms of 6 D = 48, inputs 40, attention 24, MLP 48
-    assert memory_estimate.saved_per_token(shape, replace(SETTING, itemsize=2)) == 160
+    assert activations.saved_per_token(shape, replace(SETTING, itemsize=2)) == 160
     # turns of 4 + 2 tokens: of 12 tokens 4 are responses, 4 V = 40 entries
-    assert memory_estimate.logits(shape, SETTING) == 40
+    assert activations.logits(shape, SETTING) == 40
     # behind the attention: a norm 32, inputs of two matrices 16, and the MLP 96. The top layers of
     # actor and critic keep these 144 of response tokens alone
-    assert memory_estimate.saved_by_top_layers(shape, SETTING) == 2 * 8 * 144
+    assert activations.saved_by_top_layers(shape, SETTING) == 2 * 8 * 144
     # with a plain head all layers are trunk and run whole; without a critic the actor's is spared
     head = replace(SETTING, critic_layers=0)
-    assert memory_estimate.saved_by_top_layers(shape, head) == 0
-    assert memory_estimate.saved_by_top_layers(shape, replace(head, no_critic=True)) == 8 * 144
+    assert activations.saved_by_top_layers(shape, head) == 0
+    assert activations.saved_by_top_layers(shape, replace(head, no_critic=True)) == 8 * 144
     # four layers keep 12 x 248 = 2976 each. A layer's backward pass: 12 x 4 (3 F + 2 D) = 1248 and
     # a matrix of 4 D F = 96; the log-probs' 20 x 40 + 4 V D = 960 is less
-    assert memory_estimate.activations(shape, SETTING) == 4 * 2976 - 2304 + 1344
+    assert activations.activations(shape, SETTING) == 4 * 2976 - 2304 + 1344
     # recomputing: four inputs of 12 x 16 = 192, and one layer again (in fp32 nothing is cast)
     again = replace(SETTING, gradient_checkpointing=True)
-    assert memory_estimate.activations(shape, again) == 4 * 192 + 2976 + 1344
+    assert activations.activations(shape, again) == 4 * 192 + 2976 + 1344
     # one turn of 1 + 6 tokens, 6 V = 60 entries: log-probs 20 x 60 + 160 = 1360 exceed the layer's
     # backward pass, 7 x 4 x 26 + 96 = 824
     turn = replace(SETTING, token_budget=7, prompt_limit=1, response_limit=6)
-    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 1360
+    assert activations.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 1360
     # recomputing in bf16, the copies of all matrices (see below) and 12 x 60 at the end of the
     # forward pass are 1888; log-probs 1360; a layer 7 x 160 with 7 x 2 x 26 + 96 is 1580, and its
     # copies 2 x 136
     half = replace(turn, itemsize=2, gradient_checkpointing=True)
-    assert memory_estimate.activations(shape, half) == 4 * 7 * 8 + 1888
+    assert activations.activations(shape, half) == 4 * 7 * 8 + 1888
     # blocks of two tokens have 20 entries
-    monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 20)
-    assert memory_estimate.logits(shape, SETTING) == 20
+    monkeypatch.setattr(activations, "LOGITS_PER_CHUNK", 20)
+    assert activations.logits(shape, SETTING) == 20
     # the log-probs' 20 x 20 + 160 = 560, or 3 x 160, are now less than a layer's 824
-    assert memory_estimate.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 824
+    assert activations.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 824
 
 
 def test_autocast_keeps_bf16_copies_of_fp32_matrices(shape):
     half = replace(SETTING, itemsize=2)
     # three layers, one of the branch, the head: 1168
-    assert memory_estimate.casts(shape, half) == 2 * (3 * 136 + 136 + 40)
-    assert memory_estimate.casts(shape, replace(half, lora_rank=2)) == 2 * 136
-    assert memory_estimate.casts(shape, replace(half, zero_stage=3)) == 0
-    assert memory_estimate.casts(shape, SETTING) == 0
+    assert activations.casts(shape, half) == 2 * (3 * 136 + 136 + 40)
+    assert activations.casts(shape, replace(half, lora_rank=2)) == 2 * 136
+    assert activations.casts(shape, replace(half, zero_stage=3)) == 0
+    assert activations.casts(shape, SETTING) == 0
 
 
 def test_recomputing_a_layer_casts_its_matrices_again(shape):
     # 24 tokens: forward 2 x 584 + 12 x 80 = 2128; log-probs 20 x 80 + 160 = 1760; a layer 24 x 160,
     # its backward pass 24 x 2 x 26 + 96 = 1344 and its copies 2 x 136 are 5456
     half = replace(SETTING, itemsize=2, gradient_checkpointing=True, token_budget=24)
-    assert memory_estimate.activations(shape, half) == 4 * 24 * 8 + 5456
+    assert activations.activations(shape, half) == 4 * 24 * 8 + 5456
     # stage 3 makes no copy that stays
     sharded = replace(half, zero_stage=3)
-    assert memory_estimate.activations(shape, sharded) == 4 * 24 * 8 + 5456 - 2 * 136
+    assert activations.activations(shape, sharded) == 4 * 24 * 8 + 5456 - 2 * 136
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -208,7 +209,7 @@ def test_the_copies_are_those_that_autocast_makes(grad):
         model(turns)
     assert {len(sizes) for sizes in made.values()} == {1}
     # each layer's two norms (2 x 4 numbers) and rotations are not cast: the estimate has them, too
-    estimated = memory_estimate.casts(Shape(lm), replace(SETTING, itemsize=2))
+    estimated = activations.casts(Shape(lm), replace(SETTING, itemsize=2))
     assert sum(map(sum, made.values())) == estimated - 4 * 2 * 8
 
 
@@ -282,16 +283,16 @@ def test_the_peak_is_the_largest_moment(shape):
 def test_buffers_of_the_step(shape):
     # each of 4 ranks steps 150 of 597 numbers: a copy of the gradient, two temporaries on a CPU
     two = replace(SETTING, ranks=4, zero_stage=2)
-    assert memory_estimate.step_buffers(shape, two) == 4 * (150 + 2 * 150)
-    assert memory_estimate.step_buffers(shape, replace(two, cuda=True)) == 4 * 150
-    assert memory_estimate.step_buffers(shape, replace(two, zero_stage=3)) == 4 * 2 * 150
-    assert memory_estimate.step_buffers(shape, replace(two, offload_optimizer=True)) == 0
+    assert memory.step_buffers(shape, two) == 4 * (150 + 2 * 150)
+    assert memory.step_buffers(shape, replace(two, cuda=True)) == 4 * 150
+    assert memory.step_buffers(shape, replace(two, zero_stage=3)) == 4 * 2 * 150
+    assert memory.step_buffers(shape, replace(two, offload_optimizer=True)) == 0
 
 
 def test_engines(shape):
     # 2 x 2 turns of 6 tokens, each 3 layers of K + K = 4 numbers, and the weights
     vllm = replace(SETTING, engine="vllm", vllm_share=10**6)
-    assert memory_estimate.engine(shape, vllm) == 4 * (2 * 2 * 6 * 12 + 452)
+    assert memory.engine(shape, vllm) == 4 * (2 * 2 * 6 * 12 + 452)
     assert at("step", shape, vllm)["engine"] == 4 * (2 * 2 * 6 * 12 + 452)
     # on CUDA it sleeps while the trainer computes
     gpu = replace(vllm, cuda=True)
@@ -299,7 +300,7 @@ def test_engines(shape):
     assert at("backward", shape, gpu)["engine"] == 0
     # responses longer than their prompts: 6 x (12 + 2 Q) numbers, and V = 10 at 24 bytes each
     longer = replace(SETTING, prompt_limit=1, response_limit=5)
-    assert memory_estimate.engine(shape, longer) == 2 * (4 * 6 * 20 + 240)
+    assert memory.engine(shape, longer) == 2 * (4 * 6 * 20 + 240)
 
 
 # ---- against torch ----------------------------------------------------------------------------
@@ -326,7 +327,7 @@ def test_a_layer_keeps_what_autograd_saves(family, dtype):
     per_token = sum(n for shape, n in saved.values() if shape not in weights | rotations) / 20
     setting = replace(SETTING, itemsize=torch.finfo(dtype).bits // 8)
     # measured: 0.97 to 1.02 of it; log-sums of heads and roots of mean squares are not estimated
-    assert memory_estimate.saved_per_token(Shape(lm), setting) == pytest.approx(per_token, rel=0.05)
+    assert activations.saved_per_token(Shape(lm), setting) == pytest.approx(per_token, rel=0.05)
 
 
 def note(tensor, saved):
@@ -348,7 +349,7 @@ def note(tensor, saved):
 def test_the_peak_of_an_update_is_the_allocators(changes, vocab, tied, monkeypatch, tmp_path):
     """The estimate was measured at 1.00 to 1.04 of the peak."""
     monkeypatch.setattr("ppo.model.decoder.LOGITS_PER_CHUNK", 2**18)
-    monkeypatch.setattr(memory_estimate, "LOGITS_PER_CHUNK", 2**18)
+    monkeypatch.setattr(activations, "LOGITS_PER_CHUNK", 2**18)
     monkeypatch.setattr(benchmark, "TURNS", 8)
     setting = replace(SETTING, token_budget=128, prompt_limit=32, response_limit=32, **changes)
     monkeypatch.setattr(benchmark, "PROMPT", 32)

@@ -1,20 +1,21 @@
 """Estimates how long an update takes on a GPU, from shapes alone: nothing is measured.
 
 The time of a phase is its work divided by an assumed rate: the GPU's published peak times COMPUTE
-or READ. All turns have their full length, as in `run.fit.estimate`, whose letters the formulas use
-(D, Q, K, V, L, k, s). P and R are the tokens of a prompt and of a response, and T = P + R.
-Counted: the matrix products, and for generation also reads of the GPU's memory and vLLM's overhead.
-Not counted: communication between ranks, transfers to and from the host, AdamW, merged turns,
-cached prefixes, environments, the push of the weights, the warm-up, evaluations.
+or READ. All turns have their full length. The formulas use the letters of `run.estimate.memory` (D,
+Q, K, V, L, k, s). P and R are the tokens of a prompt and a response, and T = P + R.
+
+The estimate counts matrix products, and for generation also reads of the GPU's memory and vLLM's
+overhead. It leaves out communication between ranks, transfers to and from the host, AdamW, merged
+turns, cached prefixes, environments, weight pushes, the critic's warm-up and evaluations.
 """
 
 from dataclasses import dataclass
 
-from run.fit.estimate import FP32, Setting
-from run.fit.shape import Shape
+from run.estimate.setting import FP32, Setting
+from run.estimate.shape import Shape
 
 COMPUTE, READ = 0.4, 0.6  # assumed fractions of the published rates
-STEP = 0.005  # assumed overhead of each step of vLLM, in seconds
+STEP = 0.005  # assumed overhead of a vLLM step, in seconds
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ DEVICES = [
 
 
 def find_device(name: str) -> Device:
-    """Return the device whose name is part of a GPU's name, else the H100."""
+    """Return the device whose name is part of the GPU's name, or the H100 if there is none."""
     return next((device for device in DEVICES if device.name in name), DEVICES[0])
 
 
 def seconds(shape: Shape, setting: Setting, device: Device) -> dict[str, float]:
-    """Return the seconds of each phase of an update. Generation is vLLM's."""
+    """Return the seconds of each phase of an update, which generates with vLLM."""
     return {
         "generation": generation(shape, setting, device),
         "scoring": scoring(shape, setting) / device.compute(setting),
@@ -53,11 +54,11 @@ def seconds(shape: Shape, setting: Setting, device: Device) -> dict[str, float]:
 
 
 def generation(shape: Shape, setting: Setting, device: Device) -> float:
-    """Return the seconds of generation; infinite if vLLM has no room for a turn (`room`).
+    """Return the seconds of generation, or infinity if vLLM has no room for a turn (`room`).
 
-    Each of e_len turns reads its prompts and then samples R tokens, in waves if the cache cannot
-    hold all environments. The time of a step is the maximum of its reads (the weights and the cache
-    so far) and its arithmetic.
+    Each of the e_len turns reads its prompts and then samples R tokens. If the cache cannot hold
+    all environments, they are sampled in waves. A step takes as long as the slower of its memory
+    reads (the weights and the cache so far) and its arithmetic.
     """
     s, P, R = setting.itemsize, setting.prompt_limit, setting.response_limit
     wave = room(shape, setting)
@@ -68,27 +69,28 @@ def generation(shape: Shape, setting: Setting, device: Device) -> float:
     operations = wave * (2 * used + 4 * past * shape.queries * shape.n_layers)
     read = s * used + wave * past * cached(shape, setting)
     step = STEP + max(operations / device.compute(setting), read / (READ * device.memory))
-    steps = R * setting.n_env / wave  # a last wave with fewer turns takes its part of the time
+    steps = R * setting.n_env / wave  # a last, smaller wave takes its share of the time
     return setting.e_len * (prompts + steps * step)
 
 
 def room(shape: Shape, setting: Setting) -> int:
     """Return how many turns are sampled at the same time: all, or as many as fit into vLLM's share
-    of a GPU beside the weights."""
+    of the GPU next to the weights."""
     free = setting.vllm_share - setting.itemsize * shape.model
     fit = int(max(0, free) // (setting.length * cached(shape, setting)))
     return min(setting.n_env, fit) if setting.cuda else setting.n_env
 
 
 def cached(shape: Shape, setting: Setting) -> int:
-    """Return the bytes of a token's keys and values in all layers."""
+    """Return the bytes of one token's keys and values in all layers."""
     return 2 * setting.itemsize * shape.keys * shape.n_layers
 
 
 def scoring(shape: Shape, setting: Setting) -> float:
-    """Return the operations of scoring: a forward pass of actor and critic and one of the reference
-    over all turns. Top layers are counted in full. With --tis-cap the actor stops at the critic's
-    first layer."""
+    """Return the operations of scoring: actor, critic and reference run forward over all turns.
+
+    Top layers are counted in full. With --tis-cap the actor stops at the critic's first layer.
+    """
     L, k, layer = shape.n_layers, setting.critic_layers, layer_flops(shape, setting.length)
     values = L * layer * (not setting.no_critic)
     actor = values if setting.tis_cap else (L + k) * layer + head_flops(shape, setting)
@@ -97,9 +99,12 @@ def scoring(shape: Shape, setting: Setting) -> float:
 
 
 def training(shape: Shape, setting: Setting) -> float:
-    """Return the operations of the epochs. A backward pass takes twice the forward pass; with LoRA
-    the frozen matrices take it once, as they have no gradient. Checkpointing adds a forward pass of
-    the layers, and logits are always computed twice."""
+    """Return the operations of all epochs.
+
+    A backward pass takes twice as many as a forward pass. Matrices that LoRA freezes have no
+    gradient, so their backward pass takes as many as the forward pass. Checkpointing adds a forward
+    pass of the layers, and logits are always computed twice.
+    """
     again, frozen = setting.gradient_checkpointing, setting.lora_rank > 0
     layer = layer_flops(shape, setting.length)
     matrices = 2 * setting.length * shape.layer  # `layer` without the attention
@@ -110,8 +115,11 @@ def training(shape: Shape, setting: Setting) -> float:
 
 
 def layer_flops(shape: Shape, tokens: int) -> int:
-    """Return the operations of a layer's forward pass over a turn: 2 for each parameter and token,
-    and causal attention, which multiplies T^2 / 2 pairs of Q numbers twice: 4 T^2 Q / 2."""
+    """Return the operations of a layer's forward pass over a turn.
+
+    These are 2 per parameter and token, and causal attention, which multiplies T^2 / 2 pairs of Q
+    numbers twice: 4 T^2 Q / 2.
+    """
     return 2 * tokens * shape.layer + 2 * tokens**2 * shape.queries
 
 

@@ -2,8 +2,8 @@
 
     python -m fit FLAGS       the flags of main.py
 
-It prints bytes per rank and about how long an update takes. The exit code is 2 if the run does not
-fit.
+It prints the bytes per rank and roughly how long an update takes. The exit code is 2 if the run
+does not fit. The estimate itself is in run/estimate/.
 """
 
 import sys
@@ -16,12 +16,12 @@ PROGRAM = "fit"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the estimate of a command line, and return the exit code."""
+    """Print the estimate for a command line, and return the exit code."""
     args = get_args(argv, PROGRAM)
-    from run.fit.advice import dry_run  # imports torch: a mistake is answered before
+    from run.estimate.advice import print_estimate  # imports torch: mistakes are reported before
 
     try:
-        dry_run(args)
+        print_estimate(args)
     except UserError as error:
         print(f"{command(PROGRAM)}: error: {error}", file=sys.stderr)
         return 2

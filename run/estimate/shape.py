@@ -1,6 +1,6 @@
-"""The sizes of a model, read from its config.json alone: no weights are loaded or allocated.
+"""The sizes of a model, read from its config.json. No weights are loaded or allocated.
 
-Capital letters are those of the formulas in `run.fit.estimate` and `run.fit.roofline`.
+Capital letters are those of the formulas in `run.estimate.memory` and `run.estimate.roofline`.
 """
 
 from textwrap import shorten

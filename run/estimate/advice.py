@@ -1,7 +1,8 @@
-"""Does a run fit? `turnwise fit` prints a table of bytes per rank, about how
-long an update takes, and advice if the run does not fit. A run on a GPU gets the advice as a
-warning. Only the model's config.json is read; the formulas are in `run.fit.estimate` and
-`run.fit.roofline`.
+"""Says whether a run fits into memory.
+
+`turnwise fit` prints a table of the bytes per rank, roughly how long an update takes, and advice if
+the run does not fit. A training run on a GPU prints the advice as a warning. Only the model's
+config.json is read. The formulas are in `run.estimate.memory` and `run.estimate.roofline`.
 """
 
 import importlib.util
@@ -13,13 +14,17 @@ import torch
 
 from common.plugins import UserError
 from ppo.model.make import choose_dtype
-from run.fit.estimate import MOMENTS, Setting, estimate, loading, states, totals
-from run.fit.roofline import find_device, seconds
-from run.fit.shape import Shape, load_shape
+from run.estimate.memory import MOMENTS, estimate, loading, states, totals
+from run.estimate.roofline import find_device, seconds
+from run.estimate.setting import Setting
+from run.estimate.shape import Shape, load_shape
 
 
-def dry_run(args) -> None:
-    """Print the memory that a run needs. UserError: it does not fit; the message has advice"""
+def print_estimate(args) -> None:
+    """Print the memory that a run needs.
+
+    UserError: the run does not fit; the message has advice
+    """
     shape, k = load_shape(args.model), args.critic_layers
     if k > shape.n_layers:
         raise UserError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
@@ -32,10 +37,10 @@ def dry_run(args) -> None:
 
 
 def warn_if_too_large(args) -> None:
-    """On a GPU print one line if a run needs more memory than there is, by the estimate."""
+    """On a GPU, print one line if the estimate exceeds the available memory."""
     if not torch.cuda.is_available() or os.environ.get("RANK", "0") != "0":
         return
-    with suppress(ValueError):  # a model that cannot be read is reported when it is loaded
+    with suppress(ValueError):  # loading reports a model that cannot be read
         shape, available = load_shape(args.model), capacities(local_ranks())
         setting = setting_of(args, available[0])
         if not fits(needs(shape, setting), available):
@@ -48,7 +53,7 @@ def local_ranks() -> int:
 
 def capacities(ranks_here: int) -> tuple[int, int]:
     """Return the bytes of the device and of the host for each rank. On a CPU both are the same."""
-    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # all that macOS reports
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS reports only this
     with suppress(FileNotFoundError), open("/proc/meminfo", encoding="utf-8") as info:
         host = 1024 * next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
     host //= ranks_here
@@ -56,7 +61,7 @@ def capacities(ranks_here: int) -> tuple[int, int]:
 
 
 def setting_of(args, device: int) -> Setting:
-    """Read a setting from the command line and the launcher's variables. device: its bytes"""
+    """Make the setting from the flags and the launcher's variables. device: bytes of the device"""
     ranks, cuda = int(os.environ.get("WORLD_SIZE", 1)), torch.cuda.is_available()
     vllm = args.engine != "transformers" and importlib.util.find_spec("vllm")
     derived = dict(
@@ -64,7 +69,7 @@ def setting_of(args, device: int) -> Setting:
         cuda=cuda,
         token_budget=max(args.token_budget, args.prompt_limit + args.response_limit),  # a whole row
         n_env=max(1, args.n_env // ranks),
-        # with whole episodes this is a lower bound: their lengths are not known here
+        # a lower bound if whole episodes are collected, because their lengths are unknown
         e_len=args.e_len,
         engine="vllm" if vllm else "transformers",
         itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
@@ -79,7 +84,7 @@ def setting_of(args, device: int) -> Setting:
 
 
 def needs(shape: Shape, setting: Setting) -> tuple[int, int]:
-    """Return the bytes needed at the peak on the device, and on the host."""
+    """Return the peak bytes on the device, and the bytes on the host."""
     moved = (size for term, size in states(shape, setting).items() if setting.on_host(term))
     return max(loading(shape, setting), *totals(shape, setting).values()), sum(moved)
 
@@ -89,7 +94,7 @@ def fits(need: tuple[int, int], available: tuple[int, int]) -> bool:
 
 
 def table(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
-    """Return a table with a line for each term and a column for each moment."""
+    """Return a table with one line per term and one column per moment."""
     rows = estimate(shape, setting) | {"total": totals(shape, setting).values()}
     lines = [f"{'GB per rank':14s}" + "".join(f"{moment:>10s}" for moment in MOMENTS)]
     for term, sizes in rows.items():
@@ -99,26 +104,26 @@ def table(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
     where = f"the {'GPU' if setting.cuda else 'CPU'} has {available[0] / 1e9:.2f} GB per rank"
     lines.append(f"peak {peak / 1e9:.2f} GB; {where}")
     if peak == loading(shape, setting):
-        lines.append("this is at the start, when each rank reads the whole model")
+        lines.append("the peak is at the start, when each rank reads the whole model")
     if host:
-        has = f"it has {available[1] / 1e9:.2f} GB per rank"
-        lines.append(f"on the host {host / 1e9:.2f} GB; {has}")
+        has = f"the host has {available[1] / 1e9:.2f} GB per rank"
+        lines.append(f"host memory: {host / 1e9:.2f} GB; {has}")
     return "\n".join(lines)
 
 
 def times(shape: Shape, setting: Setting) -> str:
-    """Return one line: the approximate time of an update on GPUs like this one, else on H100s."""
+    """Return one line: roughly how long an update takes on this GPU, or on an H100 without one."""
     device = find_device(torch.cuda.get_device_name() if torch.cuda.is_available() else "")
     phases = seconds(shape, setting, device)
     if phases["generation"] == float("inf"):
         return "vLLM has no room for one turn beside the weights: raise --gpu-memory-utilization"
     each = ", ".join(f"{name} {of_phase:.3g}" for name, of_phase in phases.items())
     total = f"{sum(phases.values()):.3g}"
-    return f"an update takes some {total} s on {device.name}s, by arithmetic: {each}"
+    return f"an update takes about {total} s on {device.name}s (estimated): {each}"
 
 
 def advice(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
-    """Return one line: which memory is too small, and each change that helps, best first."""
+    """Return one line: which memory is too small, and the changes that help, best first."""
     need = needs(shape, setting)
     memory = 1 if need[0] <= available[0] else 0  # the device's, or else the host's
     name = ("device", "host")[memory]
@@ -134,9 +139,9 @@ def advice(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
 
 
 def changes(setting: Setting) -> dict[str, dict]:
-    """Return the possible changes: flags -> changed fields of the setting.
+    """Return the possible changes, as flags -> changed fields of the setting.
 
-    Some may be in force already. They save nothing, so `advice` leaves them out.
+    Some may already be set. They save nothing, so `advice` leaves them out.
     """
     stage = 3 if setting.engine == "vllm" else 2  # transformers generates with whole weights
     more = dict(ranks=8 * setting.ranks, zero_stage=stage, n_env=max(1, setting.n_env // 8))

@@ -1,0 +1,128 @@
+"""Estimates the bytes that a run needs on each rank, from shapes alone: nothing is allocated.
+
+A run passes through four MOMENTS: it generates, scores, runs the backward pass and steps the
+optimizer. The moment with the largest sum of terms is the peak. All turns are assumed to have their
+full length. Tests and benchmarks/memory.py compare the estimate with measured allocations, and it
+may be 15 % off. It leaves out CUDA's context (about 1 GB) and fragmentation.
+
+In the formulas D is the hidden size and F that of the MLP, Q and K are the widths of queries and
+keys, V is the vocabulary, L and k are the decoder layers of actor and critic, n is the number of
+tokens in a micro-batch, and s is the bytes of a number in the compute dtype.
+"""
+
+from math import ceil
+
+from run.estimate.activations import LIVE, activations, scoring
+from run.estimate.setting import FP32, Setting
+from run.estimate.shape import Shape
+
+MOMENTS = ("generate", "score", "backward", "step")
+BUCKET = 5 * 10**8  # numbers that DeepSpeed reduces at a time: reduce_bucket_size
+
+
+def estimate(shape: Shape, setting: Setting) -> dict[str, tuple[int, int, int, int]]:
+    """Return the bytes of each term on a rank's device, at each of the four MOMENTS."""
+    rows = {t: (size * (not setting.on_host(t)),) * 4 for t, size in states(shape, setting).items()}
+    rows["gradients"] = (0, 0, *rows["gradients"][2:])
+    generating = engine(shape, setting)
+    awake = setting.engine == "vllm" and not setting.cuda  # vLLM sleeps on a GPU only
+    return rows | {
+        "engine": (generating, *[awake * generating] * 3),
+        "activations": (0, scoring(shape, setting), activations(shape, setting), 0),
+        "AdamW buffers": (0, 0, 0, step_buffers(shape, setting)),
+    }
+
+
+def totals(shape: Shape, setting: Setting) -> dict[str, int]:
+    """Return the bytes on a rank's device at each moment."""
+    columns = zip(*estimate(shape, setting).values(), strict=True)
+    return dict(zip(MOMENTS, map(sum, columns), strict=True))
+
+
+def loading(shape: Shape, setting: Setting) -> int:
+    """Return the bytes on the device before anything is sharded, cast or moved to the host.
+
+    These are the model and the critic in fp32, and the copy that becomes the reference.
+    """
+    critic = setting.critic_layers * shape.layer
+    copied = setting.reference in ("device", "sharded") and not setting.lora_rank
+    return FP32 * (shape.model + critic) + copied * setting.itemsize * shape.model
+
+
+def trained(shape: Shape, setting: Setting) -> int:
+    """Count the parameters that have a gradient.
+
+    The critic has k layers, a norm of D and a head of D + 1. The model is trained whole, or with
+    LoRA through r (in + out) numbers per matrix of a layer: q D+Q, k and v D+K, o Q+D, gate and up
+    D+F, down F+D.
+    """
+    critic = setting.critic_layers * shape.layer + 2 * shape.hidden + 1
+    critic = 0 if setting.no_critic else critic
+    sides = 7 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 3 * shape.intermediate
+    return critic + (setting.lora_rank * shape.n_layers * sides or shape.model)
+
+
+def states(shape: Shape, setting: Setting) -> dict[str, int]:
+    """Return the bytes of each term that persists between updates, on the device or the host."""
+    s, stage, count = setting.itemsize, setting.zero_stage, trained(shape, setting)
+    # LoRA freezes the model in the compute dtype, and the frozen model is the reference. Frozen
+    # norms and biases are fp32, but too small to count.
+    frozen = shape.model if setting.lora_rank else 0
+    reference = 0 if setting.lora_rank or setting.reference == "none" else s * shape.model
+    parameters = FP32 * setting.shard(count, 3) + s * setting.shard(frozen, 3)
+    if stage == 3:  # it gathers whole parameters to compute with them
+        parameters += FP32 * min(count, LIVE) + s * min(frozen, LIVE)
+    # With offloading, stages 2 and 3 keep gradients on the host
+    gradients = 0 if setting.offload_optimizer and stage > 1 else setting.shard(count, 2)
+    if stage:  # ZeRO sums them in a bucket, of which a CPU allocates only the pages in use
+        gradients += BUCKET if setting.cuda else min(count, BUCKET)
+    # AdamW holds two averages. Stages 1 and 2 add a copy of their shard of the parameters, and
+    # offloading a buffer for the transfer back, the gradients and two temporaries of the step.
+    numbers = 7 if setting.offload_optimizer else 3 if stage in (1, 2) else 2
+    # Each rank holds the turns of all ranks, and the warm-up holds w_epoch batches at once.
+    turns = max(1, setting.w_epoch) * setting.ranks * setting.n_env * setting.e_len
+    # In arrays an id and a log-prob take 4 bytes each, and the text of a token takes 18. An id in a
+    # list takes 40: each environment has lists for its next prompt, last prompt and last response.
+    held = turns * (4 * setting.prompt_limit + (4 + 4 + 18) * setting.response_limit)
+    ids = 2 * setting.prompt_limit + setting.response_limit
+    held += setting.ranks * setting.n_env * 40 * ids
+    return {
+        "parameters": parameters,
+        "gradients": FP32 * gradients,
+        "optimizer": numbers * FP32 * setting.shard(count, 1),
+        "reference": ceil(reference / (setting.ranks if setting.reference == "sharded" else 1)),
+        # a mask and 7 numbers, of which values and returns need a critic
+        "batch: tensors": turns * setting.response_limit * (1 + (7 - 2 * setting.no_critic) * FP32),
+        "batch: lists": held,
+    }
+
+
+def engine(shape: Shape, setting: Setting) -> int:
+    """Return the bytes of the engine while it generates.
+
+    vLLM takes its share of a GPU. On a CPU it takes its weights and a cache for 2 n_env full turns.
+    The peak of transformers is either at the end of the turns (all keys and values, those of one
+    layer repeated per query head, and 24 V for the distribution of a token), or while a layer reads
+    all prompts (hidden states twice, queries, repeated keys and values, 3 F of the MLP).
+    """
+    s, wide = setting.itemsize, 2 * shape.n_layers * shape.keys  # keys and values of a token
+    if setting.engine == "vllm":
+        cache = 2 * setting.n_env * setting.length * wide * s
+        return setting.vllm_share if setting.cuda else cache + s * shape.model
+    s = s if setting.lora_rank else FP32  # the trainer's weights decide the dtype
+    busy = 2 * shape.hidden + 3 * shape.queries + 3 * shape.intermediate
+    end = s * setting.length * (wide + 2 * shape.queries) + 24 * shape.vocab
+    return setting.n_env * max(end, s * setting.prompt_limit * (wide + busy))
+
+
+def step_buffers(shape: Shape, setting: Setting) -> int:
+    """Return the bytes of AdamW's temporaries.
+
+    Stages 1 and 2 copy the gradient of their shard. On a CPU there are two temporaries of the
+    largest parameter, which is the embedding, or with ZeRO the whole shard. On CUDA a fused kernel
+    needs none.
+    """
+    count = setting.shard(trained(shape, setting), 1)
+    largest = count if setting.zero_stage else min(count, shape.vocab * shape.hidden)
+    buffers = count * (setting.zero_stage in (1, 2)) + 2 * largest * (not setting.cuda)
+    return 0 if setting.offload_optimizer else FP32 * buffers
