@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import fmean
 
 from paper.compared import write_comparison
-from paper.comparisons import (
-    COMPARISONS,
+from paper.comparisons import COMPARISONS
+from paper.methods import (
     Comparison,
     Method,
     Task,

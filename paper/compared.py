@@ -8,8 +8,8 @@ a 95 % interval at each point.
 
 from pathlib import Path
 
-from paper.comparisons import Comparison, Method, Task
 from paper.intervals import ABOUT_INTERVALS, interval, seeds_text
+from paper.methods import Comparison, Method, Task
 from paper.quantities import final_evaluation
 from paper.rows import measure_of
 from paper.runs import read_run

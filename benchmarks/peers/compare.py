@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.peers.page import write_page
-from paper.comparisons import (
+from paper.methods import (
     DUAL,
     GROUP_FLAGS,
     LRS,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paper.compared import AXES, about_after, curves, finished_runs, points, task_table
-from paper.comparisons import Comparison, Task
+from paper.methods import Comparison, Task
 from reports.evaluations import markdown_table
 from reports.run_files import Run
 

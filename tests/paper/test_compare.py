@@ -10,7 +10,8 @@ import arguments
 from paper import reproduce
 from paper.compare import ComparisonPlan
 from paper.compared import mean_curve, points, runs_of, task_table
-from paper.comparisons import BATCH_TURNS, COMPARISONS, SEARCH_SEEDS
+from paper.comparisons import COMPARISONS
+from paper.methods import BATCH_TURNS, SEARCH_SEEDS
 from paper.quantities import final_evaluation
 from reports.run_files import read_runs
 
