@@ -9,7 +9,8 @@ from pathlib import Path
 
 from common.errors import RunError
 from common.plugins import UserError
-from run.files import append_records, recover
+from run.describe import restore_args
+from run.files import append_records, recover, remove_unfinished
 from run.saved import (
     NAMES,
     checkpoints,
@@ -57,6 +58,9 @@ class Checkpoints:
             say_what_is_trusted(args)
             recover(directory / "checkpoints", NAMES)
             recover(directory, "model")
+            remove_unfinished(directory)
+            remove_unfinished(directory / "model")
+            restore_args(directory)
         ranks.wait()  # all ranks find the same folders
 
     def finished(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from common.masked import masked
-from run.earlier import changes, saved_args
+from run.earlier import args_file, changes, saved_args
 from run.files import write_text
 
 # Another version of one of these may change the numbers of a resumed run.
@@ -45,6 +45,14 @@ def write_args(run: Path, args) -> None:
         number = next(n for n in count(1) if not (run / f"args-{n}.json").exists())
         write_text(run / f"args-{number}.json", old)
     write_text(run / "args.json", json.dumps(about, indent=1, default=str) + "\n")
+
+
+def restore_args(run: Path) -> None:
+    """Write args.json again if it is lost and a checkpoint has a copy."""
+    copy = args_file(run)
+    if copy is not None and copy != run / "args.json":
+        write_text(run / "args.json", copy.read_text(encoding="utf-8"))
+        print(f"{run / 'args.json'} is there again, from {copy.parent.name}")
 
 
 def warn_of_versions(before: dict[str, str], now: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from common.errors import RunError
 from common.plugins import UserError
 from common.ranks import Ranks
+from run.earlier import args_file
 from run.files import NO_ROOM, cannot_write
 from run.lock import LOCK, is_unused, locked
 
@@ -89,6 +90,8 @@ def remove_empty(folders: list[Path]) -> None:
 
 
 def not_empty(run: Path) -> UserError:
+    if args_file(run) is None:
+        return UserError(f"{run} is not empty, and there is no run in it; name another --run-dir")
     return UserError(
         f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir"
     )

@@ -35,19 +35,38 @@ def resumed_run(typed: dict) -> Path | None:
     if auto and not run:
         raise UserError("--resume auto needs --run-dir, the directory to start or go on in")
     if auto:
-        return run if (run / "args.json").exists() else None
+        return run if args_file(run) else None
     return resume
 
 
+def args_file(run: Path) -> Path | None:
+    """Return args.json or, if that is lost, its newest copy in a checkpoint; None if there is no
+    run."""
+    own = run / "args.json"
+    return own if own.is_file() else next(iter(copies(run)), None)
+
+
+def copies(run: Path) -> list[Path]:
+    """Return the copies of args.json in the checkpoints, the newest one first."""
+    found = {}
+    for path in run.glob("checkpoints/update-*/args.json"):
+        number = path.parent.name.removeprefix("update-")
+        if number.isdecimal():  # not one that is damaged, or half deleted
+            found[int(number)] = path
+    return [found[number] for number in sorted(found, reverse=True)]
+
+
 def saved_args(run: Path) -> dict:
-    path = run / "args.json"
-    if not path.is_file():
+    path = args_file(run)
+    if path is None:
         raise UserError(f"--resume {run}: no run there (args.json is missing)")
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         saved = about["args"] | {"model": model_begun(about)}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"--resume {run}: its args.json does not describe a run") from error
+        line = f"--resume {run}: its args.json does not describe a run"
+        remedy = f"; if you delete it, {copies(run)[0]} takes its place" if copies(run) else ""
+        raise UserError(line + remedy) from error
     return saved | {"run_dir": run, "resume": None}
 
 

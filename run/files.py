@@ -34,7 +34,10 @@ def written_aside(folder: Path, ranks: Ranks = ALONE):
         yield aside
         ranks.wait()
         if ranks.rank == 0:
+            mode = aside.stat().st_mode & 0o666  # what the umask wants; safetensors writes 0600
             for path in aside.rglob("*"):
+                if path.is_file():
+                    path.chmod(mode)
                 sync(path)
             replace(folder, aside)
         ranks.wait()
@@ -70,7 +73,7 @@ def replace(folder: Path, aside: Path) -> None:
 
 
 def recover(parent: Path, pattern: str) -> None:
-    """Clean up after interrupted calls of `replace`.
+    """Clean up after interrupted calls of `replace` and `discard`.
 
     `NAME.old` is renamed back if there is no NAME. Other leftovers are deleted.
     pattern: matches the names of the folders in `parent`
@@ -82,8 +85,25 @@ def recover(parent: Path, pattern: str) -> None:
         else:
             old.rename(folder)
             print(f"{folder} is there again: an interrupted save had moved it to {old.name}")
-    for leftover in [*parent.glob(f"{pattern}.tmp"), *parent.glob(f"{pattern}.trash*")]:
-        shutil.rmtree(leftover, ignore_errors=True)
+    for end in (".tmp", ".trash*", ".old.trash*"):
+        for leftover in parent.glob(pattern + end):
+            remove(leftover)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete the small files that a killed process was rewriting in `folder`."""
+    for end in (".json", ".jsonl", ".md"):
+        for leftover in folder.glob(f"*{end}.tmp"):
+            remove(leftover)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a folder, as far as that is possible."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def discard(path: Path) -> None:

@@ -1,6 +1,7 @@
 """A run's checkpoints on disk: finds the newest intact one, and deletes old ones."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from pickle import UnpicklingError
@@ -10,13 +11,15 @@ import torch
 from common.plugins import UserError
 from run.files import discard, free_name, sha256
 
-NAMES = "update-??????"  # folders in checkpoints/
+NAMES = "update-*"  # folders in checkpoints/, and what a killed save leaves beside them
+NAME = re.compile(r"update-\d{6,}")
 MODEL_UPDATE = "update.txt"  # in model/: how many updates the model has had
 
 
 def checkpoints(run: Path) -> list[Path]:
     """Return the folders of the checkpoints, oldest first."""
-    return sorted((run / "checkpoints").glob(NAMES))
+    found = (run / "checkpoints").glob(NAMES)
+    return sorted((path for path in found if NAME.fullmatch(path.name)), key=number_of)
 
 
 def number_of(checkpoint: Path) -> int:
@@ -35,12 +38,15 @@ def newest(run: Path) -> Path | None:
         else:
             return path
     if checkpoints(run):
-        raise UserError(f"--resume {run}: none of its checkpoints is whole")
+        raise UserError(
+            f"--resume {run}: none of its checkpoints is whole; put one back, or start a new run "
+            "with another --run-dir"
+        )
     metrics = run / "metrics.jsonl"
     if (run / "model").exists() or metrics.exists() and metrics.stat().st_size:
         raise UserError(
             f"--resume {run}: it has been trained, but nothing is in {run / 'checkpoints'}; "
-            "put its checkpoints back, or start a new run"
+            "put its checkpoints back, or start a new run with another --run-dir"
         )
     return None
 
@@ -59,8 +65,8 @@ def read(folder: Path) -> dict:
 def damaged(path: Path) -> str | None:
     """Return what is wrong with a checkpoint; None if it is intact."""
     try:
-        lines = (path / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-        sums = [line.split("  ", 1) for line in lines]
+        lines = (path / "SHA256SUMS").read_text(encoding="utf-8").removesuffix("\n")
+        sums = [line.split("  ", 1) for line in lines.split("\n")]
         wrong = [name for digest, name in sums if sha256(path / name) != digest]
         if "state.pt" not in [name for _, name in sums]:
             return "SHA256SUMS is not a list of checksums"
@@ -74,7 +80,7 @@ def damaged(path: Path) -> str | None:
 def set_damaged_aside(run: Path, whole: Path) -> None:
     """Rename the checkpoints newer than `whole`, the newest intact one: they are damaged."""
     for path in checkpoints(run):
-        if path > whole:
+        if number_of(path) > number_of(whole):
             try:
                 path.rename(free_name(path, ".damaged"))
             except OSError as error:

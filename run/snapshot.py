@@ -1,12 +1,14 @@
 """One checkpoint: the whole state of training between two updates, and model/.
 
-A checkpoint is a folder `update-NNNNNN` with state.pt, the files that DeepSpeed writes where it
-shards the model, and SHA256SUMS (`sha256sum -c` checks it). It is written aside, synced and then
-renamed, so whatever interrupts a save leaves the one before whole. state.pt is loaded with
-weights_only, so nothing in it is executed. Rank 0 writes; all ranks share the directory.
+A checkpoint is a folder `update-NNNNNN` with state.pt, a copy of args.json, the files that
+DeepSpeed writes where it shards the model, and SHA256SUMS (`sha256sum -c` checks it). It is written
+aside, synced and then renamed, so whatever interrupts a save leaves the one before whole. state.pt
+is loaded with weights_only, so nothing in it is executed. Rank 0 writes; all ranks share the
+directory.
 Environments are not stored but replayed: equal seeds and responses lead to equal states.
 """
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -70,6 +72,8 @@ def _write_state(folder: Path, state: dict, agent, ranks: Ranks) -> None:
         agent.stepper.save(aside)
         ranks.wait()
         if ranks.rank == 0:
+            if (folder.parents[1] / ARGS).exists():  # the run survives the loss of this file
+                shutil.copyfile(folder.parents[1] / ARGS, aside / ARGS)
             for name in state["logs"]:  # resuming needs the logs as well: they are synced, too
                 sync(folder.parents[1] / name)
             with open(aside / "state.pt", "wb") as file:

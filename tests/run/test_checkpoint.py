@@ -365,6 +365,80 @@ def test_a_save_that_was_killed_between_its_renames_is_recovered(copied, toy_run
     assert contents(copied).keys() == {copied / p.relative_to(toy_run) for p in contents(toy_run)}
 
 
+@pytest.mark.parametrize("resumed", ["", "--eval-only"])
+def test_nothing_that_a_kill_leaves_outlives_the_next_start(resumed, copied, toy_run):
+    names = ["model.tmp", "model.trash", "model.trash-2", "model.old.trash", "model.old.trash-2"]
+    last = checkpoints(copied)[-1].name
+    for name in [*names, *(f"checkpoints/{name.replace('model', last)}" for name in names)]:
+        (copied / name).mkdir()
+        (copied / name / "state.pt").write_text("x")
+    for name in ("args.json.tmp", "eval.md.tmp", "eval_trajectories.jsonl.tmp"):
+        (copied / name).write_text("{")
+    (copied / "model" / "README.md.tmp").write_text("x")
+    (copied / "notes.txt.tmp").write_text("a user's own")
+    resume(copied, resumed)
+    left = {p.relative_to(copied) for p in contents(copied)}
+    made = {p.relative_to(toy_run) for p in contents(toy_run)}
+    of_evaluation = {Path(name) for name in ("zero_shot.json", "zero_shot.md")}
+    of_evaluation.add(Path("eval_trajectories.jsonl"))
+    assert left - made - of_evaluation == {Path("notes.txt.tmp")} and made <= left
+    assert not [path for path in copied.rglob("*") if ".trash" in path.name]
+
+
+def test_checkpoints_are_ordered_by_their_numbers(tmp_path):
+    for name in ("999999", "1000000", "000002", "1000001.tmp", "1000001.damaged", "12", "word"):
+        (tmp_path / "checkpoints" / f"update-{name}").mkdir(parents=True)
+    assert [saved.number_of(path) for path in checkpoints(tmp_path)] == [2, 999999, 1000000]
+    saved.set_damaged_aside(tmp_path, checkpoints(tmp_path)[1])
+    assert [saved.number_of(path) for path in checkpoints(tmp_path)] == [2, 999999]
+
+
+def test_files_have_the_mode_that_the_umask_wants(tmp_path, lm, tokenizer):
+    before = os.umask(0o007)
+    try:
+        save = partial(save_snapshot, tmp_path, keep=2, agent=idle_agent(lm), tokenizer=tokenizer)
+        save({"update": 1, "logs": {}, "envs": []}, ranks=ALONE, whole=set())
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in contents(tmp_path)}
+    assert {"state.pt", "model.safetensors", "tokenizer.json"} <= modes.keys()
+    assert set(modes.values()) == {0o660}
+
+
+@pytest.mark.parametrize("words", [["--resume", "RUN"], ["--resume", "auto", "--run-dir", "RUN"]])
+def test_a_run_survives_the_loss_of_args_json(words, copied, toy_run, capsys):
+    forget_since(copied, 3)
+    (copied / "args.json").unlink()
+    assert main.main(get_args([word.replace("RUN", str(copied)) for word in words])) == 0
+    assert "args.json is there again, from update-000003" in capsys.readouterr().out
+    assert (copied / "args.json").read_text() == (toy_run / "args.json").read_text()
+    assert outcome(copied) == outcome(toy_run)
+
+
+def refused(capsys, words: list[str]) -> str:
+    """The line with which a command line is refused."""
+    try:
+        code = main.program(words)
+    except SystemExit as end:  # of the parser
+        code = end.code
+    assert code == 2
+    return capsys.readouterr().err
+
+
+def test_advice_about_a_damaged_run_can_be_followed(copied, capsys):
+    (copied / "args.json").write_text("{")
+    said = refused(capsys, ["--resume", str(copied)])
+    assert f"if you delete it, {checkpoints(copied)[-1] / 'args.json'} takes its place" in said
+    (copied / "args.json").unlink()
+    assert resume(copied) == 0
+    for path in (copied / "args.json", *(path / "args.json" for path in checkpoints(copied))):
+        path.unlink()  # as in a run of an earlier version
+    again = [*SMALL.split(), "--env-name", "toy", "--run-dir", str(copied)]
+    for words in (["--resume", str(copied)], again, [*again, "--resume", "auto"]):
+        line = refused(capsys, words)
+        assert "no run there" in line or "there is no run in it; name another --run-dir" in line
+
+
 def test_model_may_be_a_link(tmp_path, lm, tokenizer, capsys):
     options = dict(agent=idle_agent(lm), tokenizer=tokenizer, ranks=ALONE)
     save = partial(save_snapshot, tmp_path, keep=2, **options)

@@ -210,7 +210,7 @@ def test_resume_auto_needs_a_directory(tmp_path, capsys):
 def test_resume_auto_leaves_the_files_of_others_alone(tmp_path, capsys):
     (tmp_path / "thesis.tex").touch()
     assert train(tmp_path, "no-model", "--resume auto") == 2
-    assert f"{tmp_path} is not empty; " in one_line(capsys)
+    assert f"{tmp_path} is not empty, and there is no run in it; " in one_line(capsys)
 
 
 def test_a_resumed_run_prints_changed_arguments(model_dir, tmp_path, capsys):
