@@ -1,13 +1,14 @@
 # make train   trains the embedded model             make test    runs the linter and all tests
 # make bench   prints the table of ratios            make lines   counts the paper's path and all
 # make docs    builds the site of docs/ into build/site
+# make mutants seeds faults into the method and says which ones the tests miss
 
 PYTHON ?= python3
 VENV := .venv
 RUN := TORCH_CPP_LOG_LEVEL=ERROR $(VENV)/bin/python
 # Tests and benchmarks get one thread each; main.py chooses its threads by itself.
 OMP_NUM_THREADS ?= 1
-test bench: export OMP_NUM_THREADS := $(OMP_NUM_THREADS)
+test bench mutants: export OMP_NUM_THREADS := $(OMP_NUM_THREADS)
 ARGS ?=
 
 train: $(VENV)/ready
@@ -17,6 +18,10 @@ test: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(ARGS)
+
+# Which faults, seeded into the method's files one by one, do the tests miss? It takes half an hour.
+mutants: $(VENV)/ready
+	$(RUN) tests/mutants.py $(ARGS)
 
 bench: $(VENV)/ready
 	$(RUN) -m benchmarks.run $(ARGS)
@@ -59,4 +64,4 @@ docs: $(VENV)-docs/ready
 clean:
 	rm -rf $(VENV) $(VENV)-docs build
 
-.PHONY: train test bench docs lines clean
+.PHONY: train test bench mutants docs lines clean

@@ -103,8 +103,9 @@ class Renderer:
         the text does not begin with it."""
         if not (known and text.startswith(known)):
             return []
-        new = self.encode(text[len(known) :])
-        same = self.decode(new) == text[len(known) :]  # some tokenizers put a blank first
+        new, last = self.encode(text[len(known) :]), before[-1:]
+        # Some tokenizers put a blank first, and decode it only behind another token.
+        same = self.decode([*last, *new]) == self.decode(last) + text[len(known) :]
         return [*before, *new] if same and len(before) + len(new) <= self.prompt_limit else []
 
     def most(self, some: Callable[[int], list], at_most: int, prompt_of, n: int = FIRST_TRY):

@@ -348,6 +348,13 @@ def test_a_run_of_whole_episodes_and_its_resume(flags, tmp_path, capsys):
     steps = [b - a for a, b in zip([0, *turns], turns, strict=False)]
     assert all(20 <= step <= 4 * 12 for step in steps) and len(set(steps)) > 1
     critic = "turn" in flags
+    if (
+        "--kl-target 0.1" in flags
+    ):  # beta moves after each batch, by at most a fifth in 10,000 turns
+        for record, later, count in zip(metrics, metrics[1:], steps, strict=False):
+            error = min(max(record["kl/ref"] / 0.1 - 1, -0.2), 0.2)
+            wanted = record["kl/coef"] * (1 + error * count / 10_000)
+            assert later["kl/coef"] == pytest.approx(wanted, rel=1e-6) != record["kl/coef"]
     for record in metrics:
         assert (record["ppo/value_loss"] is None) == (not critic)
         assert (record["ppo/explained_variance"] is None) == (not critic)

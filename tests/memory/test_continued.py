@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from test_memory import step
 from test_render import TEMPLATE, TOKENIZER, conversation, make_tokenizer, words
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import memory
 from common.chat import Chat
@@ -83,6 +84,24 @@ def test_a_tokenizer_that_adds_a_blank_encodes_anew():
     render = Renderer(make_tokenizer(TEMPLATE.replace(" <end> ", "<end>")), 100)
     before = [*render(conversation(0)).ids, 9]
     assert render(conversation(1), before).ids == render(conversation(1)).ids
+
+
+def test_a_tokenizer_that_puts_a_blank_first_encodes_anew():
+    """As tokenizers of Llama 2 do: the blank is lost where the text is decoded by itself."""
+    letters = ["<end>", "?", "▁", *"abcdefghijklmnopqrstuvwxyz:."]
+    core = Tokenizer(models.BPE({c: i for i, c in enumerate(letters)}, [], unk_token="?"))
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    core.decoder = decoders.Metaspace(prepend_scheme="always")
+    template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}.{% endfor %}a:"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, chat_template=template)
+    render = Renderer(tokenizer, 100)
+    asked = [{"role": "user", "content": "hi"}]
+    said = [letters.index(c) for c in "go"]
+    before = [*render(asked).ids, *said, 0]
+    answered = [*asked, {"role": "assistant", "content": "go"}, {"role": "user", "content": "now"}]
+    prompt = render(answered, before)
+    assert render.decode(prompt.ids) == "u:hi.a:go.u:now.a:"  # and not "u:hi.a:go .u:now.a:"
+    assert prompt.reencoded
 
 
 # ---- dropping -------------------------------------------------------------------------------

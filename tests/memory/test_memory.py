@@ -132,6 +132,19 @@ def test_final_observation_is_shown_after_the_last_turn():
     assert messages[-1]["content"] == "Current Observation:\nnow 10\n\nAnswer!"
 
 
+@pytest.mark.parametrize("name", ["window", "action", "periodic", "full", "verbatim"])
+@pytest.mark.parametrize("messages", [(), ({"role": "user", "content": "hi"},)])
+def test_a_fault_leaves_the_memory_as_it_is(name, messages):
+    """The environment has shown nothing new: what the policy saw last is what V is asked of."""
+    mem = memory.make(name, 2)
+    mem.reset(replace(step(0).observation, messages=messages))
+    played = step(1)
+    mem.update(replace(played, observation=replace(played.observation, messages=messages)))
+    before = list(mem.messages())
+    mem.update(replace(step(2), fault="lost", truncated=True))
+    assert list(mem.messages()) == before
+
+
 def test_window_forgets():
     window = memory.make("window", 1)
     window.reset(observation(0))

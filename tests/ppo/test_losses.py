@@ -83,3 +83,11 @@ def test_the_adaptive_coefficient_follows_its_target():
     fixed = KLPenalty(0.1, "k1", target=None)
     fixed.update(1.0, n_turns=100)
     assert fixed.coef == 0.1
+
+
+def test_a_resumed_run_has_the_typed_coefficient_unless_it_adapts():
+    saved = KLPenalty(0.1, "k1", target=None).state_dict()
+    typed, adapting = KLPenalty(0.5, "k1", target=None), KLPenalty(0.5, "k1", target=0.02)
+    typed.load_state_dict(saved)
+    adapting.load_state_dict(saved)
+    assert (typed.coef, adapting.coef) == (0.5, 0.1)

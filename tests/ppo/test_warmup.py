@@ -18,6 +18,7 @@ from torch.testing import assert_close
 from common.ranks import ALONE
 from ppo.advantages import make_estimator
 from ppo.agent import Agent
+from ppo.make import make_warm_up
 from ppo.model.make import build
 from ppo.warmup import WarmUp
 from storage.batch import Batch
@@ -89,6 +90,15 @@ def test_a_round_trains_on_its_share_of_the_turns_and_never_on_held_out_ones():
     # 30 draws of 6 of 60 miss a given turn with probability .9^30 = .04: about 57 are seen
     assert len({row for rows in chosen for row in rows}) > 48
     assert len({tuple(rows) for rows in chosen}) == 30  # drawn anew each round
+
+
+def test_a_group_is_held_out_as_a_whole():
+    # Of groups of 2 the fourth. Its members play the same episodes: one would tell of the other.
+    flags = SimpleNamespace(w_iter=1, w_fraction=1.0, w_lr=1e-3)
+    held_out = make_warm_up(flags, gamma_step=0.9, group_size=2).held_out(10)
+    assert held_out.nonzero().flatten().tolist() == [6, 7]
+    alone = make_warm_up(flags, gamma_step=0.9, group_size=0).held_out(10)
+    assert alone.nonzero().flatten().tolist() == [3, 7]
 
 
 def test_each_round_has_fresh_values():

@@ -4,6 +4,10 @@ import pytest
 from conftest import make_collection, make_prompt, make_step
 from made_turns import answer, play, scored, two_by_two
 
+from common.ranks import Ranks
+from storage.collection import Turn
+from storage.schedules import at_time_limits
+
 
 def test_each_environment_has_its_own_pace():
     rollouts = make_collection(2, 2)
@@ -34,6 +38,29 @@ def test_a_batch_that_is_not_complete_is_not_scored():
     play(rollouts, 0, answer([1], [2]))
     with pytest.raises(AssertionError, match=r"turns per environment \[1\], not 2"):
         rollouts.join()
+
+
+class SecondOfTwo(Ranks):
+    """Rank 1 of two ranks. first: what rank 0 hands in, gather by gather"""
+
+    rank, size = 1, 2
+
+    def __init__(self, first):
+        self.first_rank = iter(first)
+
+    def gather(self, items):
+        return [*next(self.first_rank), *items]
+
+
+def test_prompts_at_time_limits_have_the_environments_number_over_all_ranks():
+    theirs = Turn(answer([1], [2]), make_step(truncated=True))
+    first = [[((0, 0), make_prompt([8]))], [[theirs]], [make_prompt([3])]]
+    rollouts = make_collection(1, 2, needs_bootstrap=at_time_limits, ranks=SecondOfTwo(first))
+    play(rollouts, 0, answer([4], [5]), truncated=True, limit=[9])
+    rollouts.finish(0, make_prompt([6]))
+    # this rank's environment 0 is number 1 of both
+    final = rollouts.join().final_prompts
+    assert {at: list(prompt.ids) for at, prompt in final.items()} == {(0, 0): [8], (0, 1): [9]}
 
 
 def test_after_update_forgets_the_batch_but_not_the_episodes():

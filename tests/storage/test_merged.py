@@ -147,6 +147,20 @@ def dealer(minibatch: int):
     return deal
 
 
+def test_every_turn_is_at_every_place_equally_often():
+    # A piece of four turns and four single ones. Pieces alone would begin with the long one in one
+    # of 5 orders; from a random place on, each of the 8 turns is first in one of 8.
+    chains = [[0, 1, 2, 3], [4], [5], [6], [7]]
+    layout = Merged([], {turn: chain[0] for chain in chains for turn in chain})
+    generator, first = torch.Generator().manual_seed(0), [0] * 8
+    for _ in range(4000):
+        order = layout.shuffled(range(8), minibatch=128, generator=generator)
+        assert sorted(order) == list(range(8))
+        first[order[0]] += 1
+    # 500 are expected, with a standard deviation of (4000 x 1/8 x 7/8)^.5 = 21
+    assert all(abs(count - 500) < 4 * 21 for count in first), first
+
+
 def test_minibatches_hold_many_pieces_of_chains():
     chains = [list(range(n, 256, 4)) for n in range(4)]  # four chains of 64 turns
     minibatches = dealer(128)(chains)
