@@ -1,8 +1,9 @@
 """The text of responses where it is not simply the text of their tokens, and what it leaves out."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import accumulate
+
+from common.control import shown_tokens
 
 
 def hidden_tokens(tokenizer) -> set[int]:
@@ -13,20 +14,7 @@ def hidden_tokens(tokenizer) -> set[int]:
     """
     added = getattr(tokenizer, "added_tokens_decoder", {})
     special = {id for id, token in added.items() if token.special}
-    if not special:
-        return set()
-    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
-    user, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": ""}
-    shown = set(tokenizer.convert_tokens_to_ids(["<think>", "</think>"]))
-    for arguments in ({}, "{}"):  # templates want a mapping or a text
-        call["function"]["arguments"] = arguments
-        with suppress(Exception):  # templates refuse calls with errors of many types
-            plain = tokenizer.apply_chat_template([user, answer], tokenize=False)
-            calls = tokenizer.apply_chat_template(
-                [user, answer | {"tool_calls": [call]}], tokenize=False
-            )
-            shown |= set(tokenizer(calls).input_ids) - set(tokenizer(plain).input_ids)
-    return special - shown
+    return special - shown_tokens(tokenizer)
 
 
 def split_text(decode: Callable[[list[int]], str], ids: list[int]) -> list[str]:

@@ -11,6 +11,7 @@ from textwrap import shorten
 import torch
 from torch.nn.functional import linear
 
+from common.control import turn_ends
 from common.plugins import UserError
 from ppo.model.decoder import Compute, decide, embed
 
@@ -51,8 +52,10 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
         raise UserError(f"{model}: {problem}")
     ends = lm.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    ends |= turn_ends(tokenizer)
     if not ends:
         raise UserError(f"{model}: its tokenizer has no end-of-turn token")
+    lm.generation_config.eos_token_id = sorted(ends)  # the exported model ends its turns as well
     return lm.to(device).eval(), tokenizer, ends
 
 

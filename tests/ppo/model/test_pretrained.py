@@ -2,7 +2,7 @@
 
 import pytest
 from torch.testing import assert_close
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, GenerationConfig
 
 from ppo.model.pretrained import load_lm, preset
 
@@ -48,3 +48,16 @@ def test_each_of_several_templates_gets_the_arguments(tokenizer):
     for name, text in (("default", "Why? [False]"), ("tool_use", "with tools: Why? [False]")):
         rendered = tokenizer.apply_chat_template(ASKED, tokenize=False, chat_template=name)
         assert rendered == text
+
+
+def test_a_base_models_turns_end_as_its_template_says(lm, tokenizer, tmp_path):
+    # its tokenizer ends texts with another token, as Qwen2.5's base models do
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+    tokenizer.chat_template = tokenizer.chat_template.replace("\n", "<turn>\n")
+    lm.save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    loaded, loaded_tokenizer, ends = load_lm(str(tmp_path / "m"), "cpu")
+    assert ends == {0, loaded_tokenizer.convert_tokens_to_ids("<turn>")} and len(ends) == 2
+    loaded.save_pretrained(tmp_path / "exported")
+    exported = GenerationConfig.from_pretrained(tmp_path / "exported")
+    assert exported.eos_token_id == sorted(ends)
