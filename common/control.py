@@ -23,10 +23,9 @@ def turn_ends(tokenizer) -> set[int]:
         return set()
     behind = text[text.rindex(WORD) + len(WORD) :].lstrip()
     added = getattr(tokenizer, "added_tokens_decoder", {})
-    marks = {
-        id: token.content for id, token in added.items() if re.search(r"[^\w\s]", token.content)
-    }
-    return {id for id, mark in marks.items() if behind.startswith(mark)}
+    words = {id: token.content for id, token in added.items()}
+    # A word or a blank may be a token that was added, too.
+    return {id for id, word in words.items() if behind.startswith(word) and SIGN.search(word)}
 
 
 def shown_tokens(tokenizer) -> set[int]:
