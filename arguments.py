@@ -57,6 +57,7 @@ def json_object(text: str) -> dict:
     """The type of --template-kwargs."""
     try:
         given = json.loads(text)
+        json.dumps(given, ensure_ascii=False).encode()  # fails for half of a surrogate pair
     except ValueError as error:
         raise ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
     if not isinstance(given, dict) or not all(map(str.isidentifier, given)):

@@ -23,6 +23,11 @@ def folder(text: str) -> Path:
             raise argparse.ArgumentTypeError(f"{path} is a file; name a directory")
     except OSError as error:  # a name too long, or a place without permission
         raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from error
+    try:
+        text.encode()
+    except UnicodeError as error:  # TensorBoard and safetensors could not open its files
+        line = f"{text!a} has characters that this locale cannot read; set PYTHONUTF8=1"
+        raise argparse.ArgumentTypeError(line) from error
     return path
 
 

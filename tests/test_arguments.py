@@ -324,6 +324,8 @@ def test_template_arguments_are_a_json_object(capsys):
         ("[1]", "is not a JSON object"),
         ('{"a b": 1}', "is "),
         ('{"tools": 1}', "in each"),
+        (r'{"a": "\ud83d"}', "is not JSON"),  # half of a character
+        ('{"a": "\udcff"}', "is not JSON"),  # a byte that is no UTF-8
     ):
         with pytest.raises(SystemExit):
             get_args([*MODEL, "--template-kwargs", bad])

@@ -81,12 +81,13 @@ def preset(tokenizer, template: dict) -> None:
 
 
 def _jinja(value) -> str:
-    """Write a JSON value as Jinja does, which has no word `null` and takes it for a variable."""
+    """Write a JSON value as Jinja does, which has no word `null` and takes it for a variable, and
+    no pairs of escapes for a character beyond the basic plane."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{json.dumps(key)}: {_jinja(x)}' for key, x in value.items())}}}"
+        return f"{{{', '.join(f'{_jinja(key)}: {_jinja(x)}' for key, x in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_jinja, value))}]"
-    return "none" if value is None else json.dumps(value)
+    return "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _misfit(lm, tokenizer, report: dict, tokens: int) -> str | None:

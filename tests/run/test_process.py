@@ -119,6 +119,15 @@ def test_every_program_works_where_only_ascii_can_be_shown(tmp_path, model_dir):
     assert "Die T\\xfcr" in output[programs[3]]
 
 
+def test_a_run_directory_that_the_locale_cannot_read_is_one_line(tmp_path):
+    flags = [b"--run-dir", "\N{SNOWMAN}".encode()]
+    ended = launch([*MAIN, *flags], cwd=tmp_path, env=ASCII | {"LC_ALL": "C"})
+    _, err = ended.communicate()
+    line = r"'\udce2\udc98\udc83' has characters that this locale cannot read; set PYTHONUTF8=1"
+    assert err.decode() == f"main.py: error: argument --run-dir: {line}\n"
+    assert ended.returncode == 2 and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("words", ["-m paper.reproduce table3 --dry-run", "-m models.make --help"])
 def test_other_programs_end_silently_with_a_closed_output_pipe(words, tmp_path):
     code, err = run(words, tmp_path, lines=0)

@@ -19,7 +19,10 @@ ASKED = [{"role": "user", "content": "Why?"}]
 TEMPLATE = "{{ messages[0].content }}{% if thinking is defined %} [{{ thinking }}]{% endif %}"
 
 
-@pytest.mark.parametrize("value", [False, 3, "a 'b' \"c\"\n{{ d }}", [1, "x"]])
+ODD = "a 'b' \"c\"\n{{ d }} %} \\ é \N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize("value", [False, 3, ODD, [1, "x"], {"\N{GRINNING FACE}": 1}])
 def test_template_arguments_are_in_the_template_and_in_what_is_exported(value, tokenizer, tmp_path):
     def render(tokenizer, **given) -> str:
         return tokenizer.apply_chat_template(ASKED, tokenize=False, **given)
