@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.peers.page import write_page
+from paper.comparisons import DUAL
 from paper.methods import (
-    DUAL,
     GROUP_FLAGS,
     LRS,
     SEARCH_SEEDS,
