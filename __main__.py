@@ -25,6 +25,8 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "failures": ("reports.failures:main", [], "group the failed episodes of a run"),
     "view": ("reports.viewer:main", [], "show the responses of a run's model"),
     "reproduce": ("paper.reproduce:main", [], "make a table or a figure of the paper"),
+    "fetch": ("models.fetch:main", [], "fetch a real language model of 135 M parameters"),
+    "clone": ("models.clone:main", [], "imitate demonstrations: a warm start for PPO"),
     "recipe": ("arguments:main", [], "print all settings of a run, as a command line"),
     "fit": ("fit:main", [], "estimate whether a run fits into memory"),
     "push": ("reports.push:main", [], "push a run's model to the Hugging Face hub"),

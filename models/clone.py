@@ -1,182 +1,228 @@
-"""Clones a scripted player: demonstrations, a tokenizer, a model with random weights, training.
+"""Clone demonstrations: a supervised warm start for a model whose success is near 0.
 
-`models.make` is the command line.
+    python -m models.clone --model smollm2 --turns player:babyai:goto --out runs/goto-clone
+    python main.py --env-name babyai-goto --model runs/goto-clone
+
+PPO amplifies what a policy sometimes does right; where it never does, there is nothing to amplify.
+`--turns` names what to imitate, one or more of
+
+    player:FAMILY or player:FAMILY:TASK    a scripted player of models/players
+    RUN                                    an earlier run's logged episodes, the successful ones
+                                           alone with --min-return (rejection sampling)
+    FILE.jsonl                             conversations {"messages": [...]}, one a line
+
+Cloning ends early when the policy becomes too sharp for PPO to explore (`--min-entropy`). The same
+command goes on where it was interrupted.
 """
 
-import importlib
+import json
+import signal
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
 
-import numpy as np
-import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2Tokenizer,
-)
+from common.cli import LOADING, Parser, print_status
+from common.errors import RunError
+from common.flags import Coefficient, Count, Seed, Share, Unit, Whole, add_flags, check_ranges, flag
+from common.plugins import UserError
+from run.earlier import model_path
 
-from envs.text_env import act, begin
-from memory.render import Renderer
-from memory.window import WindowMemory
-from models.players import PLAYERS
-from ppo.model.decoder import response_logps
-from storage.minibatch import Sample, micro_batches
-
-# Calls have the format of Hermes and Qwen; the system message lists the tools.
-CHAT_TEMPLATE = """\
-{%- for m in messages %}
-    {{- '<|im_start|>' + m.role + '\\n' + m.content }}
-    {%- if tools and loop.first %}
-        {{- '\\n\\n# Tools' }}
-        {%- for tool in tools %}{{- '\\n' + tool.function | tojson }}{%- endfor %}
-    {%- endif %}
-    {%- for call in m.tool_calls or [] %}
-        {{- '\\n<tool_call>\\n' + call.function | tojson + '\\n</tool_call>' }}
-    {%- endfor %}
-    {{- '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-TURNS = [*(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant")), "<|im_end|>\n"]
+SETTINGS, STATE = "clone.json", "state"  # in --out; STATE is there until the clone is complete
 
 
-def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0):
-    """Return (messages, response) of every turn that the player plays.
+# fmt: off
+@dataclass
+class Cloning:
+    """cloning"""
 
-    The memory's length cycles from shortest to longest_memory. If prompts always showed the last
-    turn, a clone would learn to rely on it and fail in the first turn.
-    """
-    turns = []
-    for episode in range(episodes):
-        observation = begin(player.env, seed * 100_003 + episode)
-        memory = WindowMemory(shortest + episode % (longest_memory - shortest + 1))
-        memory.reset(observation)
-        player.memory_length = memory.length
-        player.start()
-        done = False
-        while not done and (responses := player.respond(observation.text)) is not None:
-            target, executed = responses
-            turns.append((memory.messages(), target))
-            step = act(player.env, executed)
-            observation, done = step.observation, step.done
-            memory.update(step)
-    return turns
-
-
-def train_tokenizer(texts: list[str], passages: list[str], vocab_size: int):
-    """Train a byte-pair tokenizer on `texts` in which each of `passages` is one token."""
-    for passage in passages:
-        texts = [text.replace(passage, "") for text in texts]
-    tokenizer = Tokenizer(models.BPE())
-    # AutoTokenizer uses this one for every Qwen2 model, even if tokenizer.json has another.
-    tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in passages])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        chat_template=CHAT_TEMPLATE,
-    )
+    model: str | None = flag(None, "directory, run or hub name of a Hugging Face model, or smollm2", type=model_path)
+    turns: list | None = flag(None, "what to imitate: player:FAMILY[:TASK], RUN or FILE.jsonl", nargs="+", type=str)
+    out: Path | None = flag(None, "directory of the model that is made", type=Path, metavar="DIR")
+    min_return: float = flag(-1e9, "imitate the episodes of a run that have this return or more", type=float)
+    steps: Count = flag(100, "optimizer steps")
+    batch: Count = flag(16, "turns per optimizer step")
+    lr: Unit = flag(2e-5, "peak learning rate, which a cosine brings to 0")
+    held_out: Share = flag(0.1, "share of the turns that are held out")
+    check_interval: Count = flag(10, "steps between two measurements on held-out turns, and saves")
+    min_entropy: Coefficient = flag(0.05, "end below this entropy of held-out tokens, in nats; 0: never")
+    prompt_limit: Count = flag(1024, "tokens of a prompt; turns with longer ones are left out")
+    token_budget: Count = flag(4096, "padded tokens per forward pass")
+    rows: Literal["auto", "padded", "packed"] = flag("auto", "padded: a row per turn; packed: no padding")
+    dtype: Literal["auto", "float32", "bfloat16"] = flag("auto", "dtype of activations; auto: bfloat16 on a GPU")
+    gradient_checkpointing: bool = flag(False, "recompute activations in the backward pass")
+    lora_rank: Whole = flag(0, "rank of LoRA adapters; 0: train all weights")
+    zero_stage: Literal[0, 1, 2, 3] = flag(0, "DeepSpeed ZeRO stage")
+    seed: Seed = flag(1, "seed of everything random")
+# fmt: on
 
 
-def build(tokenizer, hidden: int, layers: int) -> Qwen2ForCausalLM:
-    """Return a model with random weights."""
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        intermediate_size=3 * hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 32,  # vLLM's CPU kernels need heads of at least 32
-        num_key_value_heads=2,
-        max_position_embeddings=32768,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},  # prompts are short
-        tie_word_embeddings=True,
-        initializer_range=0.1,  # with the usual .02, copying is learnt five times later
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    return Qwen2ForCausalLM(config)
+def get_args(argv: list[str] | None = None) -> Cloning:
+    """Parse and check a command line. A mistake prints one line and exits with code 2."""
+    parser = Parser("models.clone", description=__doc__.splitlines()[0])
+    add_flags(parser, Cloning)
+    args = Cloning(**vars(parser.parse_args(argv)))
+    try:
+        for name in ("model", "turns", "out"):
+            if getattr(args, name) is None:
+                raise UserError(f"--{name} is missing; see --help")
+        check_ranges(args)
+        check_out(args)
+    except UserError as error:
+        parser.error(str(error))
+    return args
 
 
-def clone(lm, prompts, responses, steps: int, batch: int, lr: float, seed: int) -> None:
-    """Maximise the likelihood of the responses with AdamW."""
-    optimizer = torch.optim.AdamW(lm.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.01)
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / 30, total_iters=30)
-    rng = np.random.default_rng(seed)
-    samples = [Sample(*pair) for pair in zip(prompts, responses, strict=True)]
-    for step in range(steps):
-        rows = rng.choice(len(samples), batch, replace=False).tolist()
-        n_tokens = sum(len(samples[row].response) for row in rows)
-        total = 0.0
-        for part in micro_batches(samples, [[row] for row in rows], token_budget=8192):
-            logps = response_logps(lm, part)
-            loss = -logps.sum() / n_tokens
-            loss.backward()
-            total += loss.item()
-        torch.nn.utils.clip_grad_norm_(lm.parameters(), 1.0)
-        optimizer.step()
-        cosine.step() if step >= 30 else warm_up.step()
-        optimizer.zero_grad()
-        if (step + 1) % 50 == 0:
-            print(f"step {step + 1}/{steps}: loss per token {total:.4f}", flush=True)
+def settings_of(args: Cloning) -> dict:
+    """Return what is written to SETTINGS: a clone goes on only with equal settings."""
+    return json.loads(json.dumps(asdict(args), default=str))
 
 
-def play_tasks(players, tasks: dict, seed: int) -> list:
-    """Return the demonstrations of all tasks. players: the module of a player"""
-    turns = []
-    for task, options in tasks.items():
-        options = dict(options)
-        episodes = options.pop("episodes")
-        player = players.Player(task, np.random.default_rng(seed), **options)
-        shortest = getattr(players, "SHORTEST_MEMORY", 0)
-        task_turns = demonstrations(player, episodes, seed, players.LONGEST_MEMORY, shortest)
-        print(f"{task}: {len(task_turns)} turns in {episodes} episodes", flush=True)
-        turns += task_turns
-    return turns
+def check_out(args: Cloning) -> None:
+    """UserError: --out holds something else than this very clone, begun and not complete"""
+    out, settings = args.out, args.out / SETTINGS
+    if not out.exists():
+        return
+    if not out.is_dir() or any(out.iterdir()) and not settings.is_file():
+        raise UserError(f"--out {out} is not empty; name another directory")
+    if settings.is_file():
+        began = json.loads(settings.read_text(encoding="utf-8"))
+        changed = [name for name, value in settings_of(args).items() if began.get(name) != value]
+        if changed:
+            raise UserError(
+                f"{out} was begun with another {', '.join(changed)}; name another --out"
+            )
+        if not (out / STATE).is_dir() and (out / "config.json").is_file():
+            raise UserError(f"{out} is complete; name another --out")
 
 
-def make_model(args) -> None:
-    """Play, clone, and save the model. args: the flags of `models.make`
+def clone(args: Cloning) -> None:
+    """Clone, and write the model. UserError, RunError: it cannot be made or written"""
+    from memory.render import Renderer
+    from models.demonstrations import encoded, read_turns
+    from models.imitation import Imitation
+    from ppo.distributed import make_ranks, make_stepper
+    from ppo.model.make import make_model
 
-    A second lesson has a third of the steps and half the learning rate.
-    """
-    torch.manual_seed(args.seed)
-    players = importlib.import_module(PLAYERS[args.family])
-    lessons = [
-        play_tasks(players, tasks, args.seed + 1)
-        for tasks in getattr(players, "LESSONS", [players.TASKS])
+    turns = [
+        turn for source in args.turns for turn in read_turns(source, args.min_return, args.seed)
     ]
-    texts = [m["content"] for messages, _ in lessons[0] for m in messages]
-    texts += [response for _, response in lessons[0]]
-    tokenizer = train_tokenizer(texts, TURNS + players.PASSAGES, args.vocab_size)
-    lm = build(tokenizer, args.hidden, args.layers)
-    tokenizer.save_pretrained(args.out)
-    lm.config.save_pretrained(args.out)
-    tokenizer = AutoTokenizer.from_pretrained(args.out)  # what users load; it may differ
-    render = Renderer(tokenizer, 4096)
-    for n, turns in enumerate(lessons):
-        steps, lr = (args.steps // 3, args.lr / 2) if n else (args.steps, args.lr)
-        prompts = [render(messages).ids for messages, _ in turns]
-        responses = [
-            tokenizer(r, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]
-            for _, r in turns
-        ]
-        lengths = [np.mean([len(ids) for ids in lists]) for lists in (prompts, responses)]
-        print(
-            f"vocabulary {len(tokenizer)}, prompt {lengths[0]:.0f} tokens, "
-            f"response {lengths[1]:.0f}"
-        )
-        clone(lm, prompts, responses, steps, args.batch, lr, args.seed)
-    lm.to(torch.bfloat16).save_pretrained(args.out)
-    print(f"{sum(p.numel() for p in lm.parameters()) / 1e6:.3f} M parameters in {args.out}")
+    ranks = make_ranks(args.zero_stage)
+    generation = SimpleNamespace(
+        model=args.model, prompt_limit=args.prompt_limit, response_limit=0, template_kwargs={}
+    )
+    update = SimpleNamespace(**asdict(args) | {"no_critic": True})
+    actor, tokenizer, _ = make_model(generation, update, ranks.device, args.seed)
+    samples = encoded(turns, Renderer(tokenizer, args.prompt_limit), tokenizer)
+    learnt, held_out = split(samples, args.held_out, args.seed)
+    line = f"{len(learnt)} turns to imitate, {len(held_out)} held out"
+    if left_out := len(turns) - len(samples):
+        line += f", {left_out} left out: their prompts are too long"
+    print(line, flush=True)
+    stepper = make_stepper(ranks, args.zero_stage, offload=False)
+    work = Imitation(actor, learnt, args.steps, args.batch, args.lr, args.seed, stepper)
+    if args.out.exists():
+        load(args.out / STATE, work)
+    why = imitate(args, work, held_out, ranks)
+    write_model(args, actor, tokenizer, ranks)
+    print(f"{why} after {work.step} steps: {args.out}")
+
+
+def split(samples: list, share: float, seed: int) -> tuple[list, list]:
+    """Return the samples to learn from and those that are held out, at least one each."""
+    import numpy as np
+
+    if len(samples) < 2:
+        raise UserError("there are fewer than two turns whose prompts fit --prompt-limit")
+    order = np.random.default_rng(seed).permutation(len(samples)).tolist()
+    count = min(len(samples) - 1, max(1, round(share * len(samples))))
+    return [samples[i] for i in order[count:]], [samples[i] for i in order[:count]]
+
+
+def imitate(args: Cloning, work, held_out: list, ranks) -> str:
+    """Make the steps, measure and save in between. Returns why it ended."""
+    loss = None
+    while True:
+        if work.step % args.check_interval == 0 or work.step == args.steps:
+            held, entropy = work.measure(held_out, args.token_budget)
+            shown = "" if loss is None else f"  loss {loss:.3f}"
+            print(f"step {work.step}/{args.steps}{shown}  held out: loss {held:.3f}, "
+                  f"entropy {entropy:.3f}", flush=True)  # fmt: skip
+            if work.step and entropy < args.min_entropy:
+                return f"ended early, as the held-out entropy is below {args.min_entropy}"
+            if work.step == args.steps:
+                return "complete"
+            save(args, work, ranks)
+        loss = work.take_step(args.token_budget)
+
+
+def save(args: Cloning, work, ranks) -> None:
+    """Write the state, so that the same command goes on from here."""
+    import torch
+
+    from run.files import write_text, written_aside
+
+    with written_aside(args.out / STATE, ranks) as aside:
+        work.stepper.save(aside)
+        state = work.state_dict()  # on all ranks: shards are gathered
+        if ranks.rank == 0:
+            torch.save(state, aside / "state.pt")
+    if ranks.rank == 0:
+        write_text(args.out / SETTINGS, json.dumps(settings_of(args), indent=2) + "\n")
+
+
+def load(folder: Path, work) -> None:
+    """Go on from a saved state, if there is one."""
+    import torch
+
+    if (folder / "state.pt").is_file():
+        state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+        work.load_state_dict(state, folder)
+        print(f"{folder.parent} goes on after step {work.step}")
+
+
+def write_model(args: Cloning, actor, tokenizer, ranks) -> None:
+    """Write the model and its card into --out, and delete the state."""
+    from run.files import discard, write_text
+
+    actor.export(args.out, ranks.rank == 0)
+    if ranks.rank == 0:
+        tokenizer.save_pretrained(args.out)
+        write_text(args.out / "README.md", CARD.format(**settings_of(args)))
+        discard(args.out / STATE)
+    ranks.wait()
+
+
+CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags:
+- turnwise-ppo
+---
+
+# A clone of demonstrations
+
+`{model}` was trained to imitate {turns} (supervised, {steps} steps of {batch} turns, learning rate
+{lr}, seed {seed}). It is a starting point for PPO with turnwise-ppo, not a good player:
+
+    python main.py --env-name NAME --model THIS
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = get_args(argv)
+    print_status(LOADING)
+    try:
+        clone(args)
+    except (UserError, RunError) as error:
+        print(f"models.clone: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGPIPE, signal.SIGINT):  # `| head` and Ctrl-C end it without a traceback
+        signal.signal(number, signal.SIG_DFL)
+    sys.exit(main())

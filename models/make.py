@@ -51,7 +51,7 @@ def get_args(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = get_args(argv)
-    from models.clone import make_model  # imported here: --help need not wait for torch
+    from models.embedded import make_model  # imported here: --help need not wait for torch
 
     make_model(args)
 

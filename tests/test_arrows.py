@@ -21,7 +21,7 @@ ARROWS = {
     "run": {"common", "ppo", "storage"},
     "reports": {"common", "envs", "memory", "ppo", "run"},
     "paper": {"common", "ppo", "reports", "run"},
-    "models": {"common", "envs", "memory", "ppo", "storage"},
+    "models": {"common", "envs", "memory", "ppo", "run", "storage"},
     "recipes": set(),
     "arguments": {"common", "envs", "recipes", "run"},
     "fit": {"arguments", "common", "run"},
@@ -43,8 +43,8 @@ INSIDE_PPO = {
     "model": {"distributed"},
     "engines": {"model"},
 }
-MAKE = "models/clone.py"  # the work of models.make, which makes the embedded models
 PLAYERS = "models/players/"
+USE_PLAYERS = {"models/demonstrations.py", "models/embedded.py", "models/make.py"}
 
 
 def files_of(room: str) -> list[Path]:
@@ -170,5 +170,11 @@ def test_heavy_packages_are_imported_in_one_place(packages, home):
 
 def test_only_the_program_that_makes_it_asks_for_the_players():
     users = {n for n in IMPORTS if "models.players" in (ROOT / n).read_text()}
-    assert {n for n in users if not n.startswith(PLAYERS)} == {MAKE, "models/make.py"}
-    assert not IMPORTS[MAKE] & {"vllm", "deepspeed", "accelerate", "minigrid", "crafter"}
+    assert {n for n in users if not n.startswith(PLAYERS)} == USE_PLAYERS
+    assert not IMPORTS["models/embedded.py"] & {
+        "vllm",
+        "deepspeed",
+        "accelerate",
+        "minigrid",
+        "crafter",
+    }

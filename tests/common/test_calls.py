@@ -12,7 +12,7 @@ from common.calls import read
 from common.chat import Chat
 from common.template import check_calls
 from memory.render import Renderer
-from models.clone import CHAT_TEMPLATE
+from models.embedded import CHAT_TEMPLATE
 
 HERMES = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 LLAMA = '{"name": "add", "parameters": {"a": 1}}'

@@ -17,7 +17,7 @@ from envs.text_env import Observation, Step
 from memory.checks import make_render
 from memory.render import Renderer
 from memory.thoughts import ThoughtMemory
-from models.clone import CHAT_TEMPLATE
+from models.embedded import CHAT_TEMPLATE
 
 TINY = Path(__file__).resolve().parents[2] / "models" / "tiny"
 ARGUMENT = {"type": "object", "properties": {"word": {"type": "string", "description": "a word"}}}

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from arguments import get_args
 from envs.text_env import act, begin
 from memory.render import Renderer
-from models.clone import demonstrations
+from models.demonstrations import demonstrations
 from recipes import MODELS
 
 if not util.find_spec("textarena"):

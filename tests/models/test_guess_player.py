@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from envs.text_env import begin
 from memory.render import Renderer
 from memory.window import WindowMemory
-from models.clone import demonstrations
+from models.demonstrations import demonstrations
 from models.players.guess import HALVE, PASSAGES, TASKS, Player
 from recipes import MODELS
 

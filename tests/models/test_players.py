@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from memory.render import Renderer
-from models.clone import demonstrations
+from models.demonstrations import demonstrations
 from models.players import PLAYERS, babaisai, babyai, calculator, crafter
 from models.players.crafter import Sight
 from models.players.repeats import unchanged

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from memory.render import Renderer
-from models.clone import demonstrations
+from models.demonstrations import demonstrations
 from models.players.shop import TASKS, Player, response_with
 from recipes import EMBEDDED_FAMILIES
 

@@ -18,7 +18,7 @@ from envs.text_env import act, begin
 from envs.tools.arithmetic import evaluate
 from envs.tools.gsm8k import GSM8K
 from envs.tools.gsm8k_rows import number_of, source
-from models.clone import CHAT_TEMPLATE
+from models.embedded import CHAT_TEMPLATE
 from ppo.engines.contract import Engine
 from reports import viewer
 

@@ -1,0 +1,145 @@
+"""Demonstrations to imitate: turns of scripted players, of earlier runs, or of a file.
+
+A demonstration is the messages of a prompt and the text of a response. Its ids are those that the
+trainer would make: the prompt is rendered as in training, and the response ends with the token that
+ends a turn.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from common.chat import is_message
+from common.plugins import UserError
+from envs.text_env import act, begin
+from memory.window import WindowMemory
+from models.players import PLAYERS
+from storage.minibatch import Sample
+
+PLAYER = "player:"
+
+
+def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0):
+    """Return (messages, response) of every turn that the player plays.
+
+    The memory's length cycles from shortest to longest_memory. If prompts always showed the last
+    turn, a clone would learn to rely on it and fail in the first turn.
+    """
+    turns = []
+    for episode in range(episodes):
+        observation = begin(player.env, seed * 100_003 + episode)
+        memory = WindowMemory(shortest + episode % (longest_memory - shortest + 1))
+        memory.reset(observation)
+        player.memory_length = memory.length
+        player.start()
+        done = False
+        while not done and (responses := player.respond(observation.text)) is not None:
+            target, executed = responses
+            turns.append((memory.messages(), target))
+            step = act(player.env, executed)
+            observation, done = step.observation, step.done
+            memory.update(step)
+    return turns
+
+
+def play_tasks(players, tasks: dict, seed: int) -> list:
+    """Return the demonstrations of all tasks, (messages, response) each.
+
+    players: the module of a player; tasks: as its TASKS
+    """
+    turns = []
+    for task, options in tasks.items():
+        options = dict(options)
+        episodes = options.pop("episodes")
+        player = players.Player(task, np.random.default_rng(seed), **options)
+        shortest = getattr(players, "SHORTEST_MEMORY", 0)
+        task_turns = demonstrations(player, episodes, seed, players.LONGEST_MEMORY, shortest)
+        print(f"{task}: {len(task_turns)} turns in {episodes} episodes", flush=True)
+        turns += task_turns
+    return turns
+
+
+def read_turns(source: str, least: float, seed: int) -> list:
+    """Return the demonstrations of `player:FAMILY` or `player:FAMILY:TASK`, a run, or a JSONL file.
+
+    least: the smallest return of an episode of a run that is imitated
+    Returns pairs: a prompt, as messages or as text with its special tokens, and a response.
+    UserError: there is nothing to imitate there
+    """
+    if source.startswith(PLAYER):
+        return played(source.removeprefix(PLAYER), seed)
+    path = Path(source)
+    log = path / "trajectories.jsonl" if path.is_dir() else path
+    try:
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise UserError(f"--turns {source}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"--turns {source}: {log} is not JSONL ({error})") from error
+    turns = list(good_turns(lines, least) if path.is_dir() else last_messages(lines, source))
+    if not turns:
+        raise UserError(f"--turns {source}: no episode there has a return of {least:g} or more")
+    return turns
+
+
+def played(name: str, seed: int) -> list:
+    """Let a scripted player play its tasks, or one of them. UserError: there is no such player"""
+    family, _, task = name.partition(":")
+    if family not in PLAYERS:
+        raise UserError(f"unknown player {family!r}; choices: {', '.join(PLAYERS)}")
+    players = import_module(PLAYERS[family])
+    if task and task not in players.TASKS:
+        raise UserError(f"{family} has no task {task!r}; choices: {', '.join(players.TASKS)}")
+    tasks = {task: players.TASKS[task]} if task else players.TASKS
+    return play_tasks(players, tasks, seed)
+
+
+def good_turns(records: Iterable[dict], least: float) -> Iterator[tuple[str, str]]:
+    """Yield the turns of the episodes of a dialogue log that ended with a return of at least
+    `least`. Turns with a fault or a response that was cut off are left out."""
+    episodes: dict[tuple, list[dict]] = {}
+    for record in records:
+        episodes.setdefault((record["env"], record["episode"]), []).append(record)
+    for turns in episodes.values():
+        ended = turns[-1]["terminated"] or turns[-1]["truncated"]
+        if ended and sum(turn["reward"] for turn in turns) >= least:
+            for turn in turns:
+                if not (turn["fault"] or turn["response_truncated"]):
+                    yield turn["prompt"], turn["response"]
+
+
+def last_messages(records: Iterable[dict], source: str) -> Iterator[tuple[list[dict], str]]:
+    """Yield the last message of each conversation {"messages": [...]} as a response to the others.
+    UserError: a line is something else"""
+    for number, record in enumerate(records, start=1):
+        messages = record.get("messages") if isinstance(record, dict) else None
+        good = isinstance(messages, list) and len(messages) > 1 and all(map(is_message, messages))
+        if not good or messages[-1]["role"] != "assistant":
+            raise UserError(
+                f'--turns {source}, line {number}: expected {{"messages": [...]}}, each with a '
+                "role and a content, the last one from the assistant"
+            )
+        yield messages[:-1], messages[-1]["content"]
+
+
+def encoded(turns: list, render, tokenizer) -> list[Sample]:
+    """Return the ids of the turns. render: a `memory.render.Renderer`
+
+    Turns whose prompts do not fit whole are left out.
+    """
+    samples = []
+    for prompt, response in turns:
+        if isinstance(prompt, str):  # a logged prompt already has its special tokens
+            ids = render.encode(prompt)
+        else:
+            try:
+                ids = render(prompt, whole=True).ids
+            except UserError:  # it is too long
+                continue
+        if len(ids) <= render.prompt_limit:
+            answer = tokenizer(response, add_special_tokens=False)["input_ids"]
+            samples.append(Sample(ids, [*answer, tokenizer.eos_token_id]))
+    return samples

@@ -1,0 +1,209 @@
+"""Cloning demonstrations: which turns are imitated, exactly which tokens, and going on."""
+
+import json
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from memory.render import Renderer
+from models import clone
+from models.demonstrations import encoded, read_turns
+from models.imitation import Imitation
+from ppo.model.make import build
+from recipes import TINY
+from storage.minibatch import Sample
+
+CONVERSATIONS = [
+    {"messages": [{"role": "system", "content": "Obey."},
+                  {"role": "user", "content": f"a wall {k}"},
+                  {"role": "assistant", "content": f"THINK: a wall.\nACTION: turn {way}"}]}
+    for k in range(5) for way in ("left", "right")
+]  # fmt: skip
+
+
+@pytest.fixture
+def conversations(tmp_path):
+    path = tmp_path / "turns.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in CONVERSATIONS))
+    return path
+
+
+def cloned(out, conversations, *flags: str) -> int:
+    words = ["--model", str(TINY), "--turns", str(conversations), "--out", str(out)]
+    return clone.main([*words, "--batch", "4", "--lr", "1e-3", "--check-interval", "2", *flags])
+
+
+def weights(folder) -> dict:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+
+
+# ---- what is imitated ---------------------------------------------------------------------------
+
+
+def turn(episode: int, prompt: str, reward: float = 0.0, **changes) -> dict:
+    ends = dict(terminated=False, truncated=False, fault=None, response_truncated=False)
+    told = dict(env=0, episode=episode, prompt=prompt, response=f"to {prompt}", reward=reward)
+    return told | ends | changes
+
+
+def test_a_run_gives_the_turns_of_its_good_episodes(tmp_path):
+    log = [
+        turn(0, "won"),
+        turn(0, "won at last", 1.0, terminated=True),
+        turn(1, "lost", truncated=True),
+        turn(2, "won cut off", response_truncated=True),
+        turn(2, "won again", 1.0, terminated=True),
+        turn(3, "under way", 1.0),
+    ]
+    path = tmp_path / "trajectories.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in log))
+    prompts = [prompt for prompt, _ in read_turns(str(tmp_path), least=1.0, seed=0)]
+    assert prompts == ["won", "won at last", "won again"]
+    assert ("lost", "to lost") in read_turns(str(tmp_path), least=0.0, seed=0)
+    with pytest.raises(ValueError, match="no episode there has a return of 2 or more"):
+        read_turns(str(tmp_path), least=2.0, seed=0)
+
+
+def test_one_task_of_a_scripted_player():
+    turns = read_turns("player:guess", least=0.0, seed=1)
+    messages, response = turns[0]
+    assert messages[0]["role"] == "system" and isinstance(response, str)
+
+
+def test_the_ids_are_the_trainers(conversations):
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    render = Renderer(tokenizer, 64)
+    turns = read_turns(str(conversations), least=0.0, seed=0)
+    samples = encoded(turns, render, tokenizer)
+    for line, sample in zip(CONVERSATIONS, samples, strict=True):
+        *asked, answer = line["messages"]
+        assert sample.prompt == render(asked).ids
+        assert tokenizer.decode(sample.response) == answer["content"] + tokenizer.eos_token
+    # a logged prompt is text with its special tokens
+    text = tokenizer.apply_chat_template(
+        CONVERSATIONS[0]["messages"][:2], add_generation_prompt=True, tokenize=False
+    )
+    assert encoded([(text, "x")], render, tokenizer)[0].prompt == samples[0].prompt
+    # what does not fit is left out, not shortened
+    assert encoded(turns, Renderer(tokenizer, 5), tokenizer) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("player:chess", "unknown player 'chess'; choices: babyai, "),
+        ("player:babyai:chess", "babyai has no task 'chess'; choices: goto, "),
+        ("nowhere.jsonl", "--turns nowhere.jsonl: No such file or directory"),
+        ("not json", "is not JSONL"),
+        ('{"messages": []}', "line 1: expected"),
+        ('{"messages": [{"role": "user", "content": "a"}]}', "line 1: expected"),
+        ("[1]", "line 1: expected"),
+    ],
+)
+def test_what_cannot_be_imitated_is_one_line(source, line, tmp_path, capsys):
+    if not source.startswith(("player:", "nowhere")):
+        (tmp_path / "turns.jsonl").write_text(source + "\n")
+        source = str(tmp_path / "turns.jsonl")
+    assert cloned(tmp_path / "out", source) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert line in error[-1] and not (tmp_path / "out").exists()
+
+
+# ---- the steps ----------------------------------------------------------------------------------
+
+SAMPLES = [Sample([5, 6, 7], [8, 9]), Sample([5], [10, 11, 12, 2]), Sample([7, 7], [9])]
+
+
+def imitation(samples=SAMPLES, batch=3) -> Imitation:
+    lm = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32, attn_implementation="sdpa")
+    return Imitation(build(lm, None), samples, steps=10, batch=batch, lr=1e-3, seed=0)
+
+
+@pytest.mark.parametrize("token_budget", [1, 100])
+def test_the_loss_is_the_mean_over_response_tokens(token_budget):
+    """transformers' own forward gives log p of each response token, one row at a time."""
+    lm = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
+    total = 0.0
+    for prompt, response, _ in SAMPLES:
+        with torch.no_grad():
+            logps = lm(torch.tensor([prompt + response])).logits[0].log_softmax(-1)
+        for k, token in enumerate(response, start=len(prompt)):
+            total -= logps[k - 1, token].item()  # position k - 1 predicts token k
+    work = imitation()
+    assert work.measure(SAMPLES, token_budget)[0] == pytest.approx(total / 7, abs=1e-5)
+    assert work.take_step(token_budget) == pytest.approx(total / 7, abs=1e-5)
+    assert work.measure(SAMPLES, token_budget)[0] < total / 7  # it has learnt something
+
+
+def test_the_entropy_is_that_of_the_next_tokens():
+    work = imitation()
+    lm = work.stepper.model.lm
+    with torch.no_grad():
+        logps = lm(torch.tensor([[5, 6, 7, 8, 9]])).logits[0].log_softmax(-1)
+    expected = -(logps.exp() * logps).sum(-1)[2:4].mean()  # of what follows 7 and 8
+    assert work.measure(SAMPLES[:1], 100)[1] == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_the_learning_rate_rises_and_falls():
+    work = imitation()
+    group, rates = work.stepper.optimizer.param_groups[0], []
+    for _ in range(10):
+        work.take_step(100)
+        rates.append(group["lr"])
+    # ten steps: the first of them is the whole warm-up; then (1 + cos(pi step / 10)) / 2
+    assert rates[0] == pytest.approx(1e-3) and rates[5] == pytest.approx(5e-4)
+    assert rates == sorted(rates, reverse=True)
+
+
+# ---- the program --------------------------------------------------------------------------------
+
+
+def test_an_interrupted_clone_goes_on_as_if_nothing_had_happened(
+    tmp_path, conversations, capsys, monkeypatch
+):
+    assert cloned(tmp_path / "whole", conversations, "--steps", "6", "--min-entropy", "0") == 0
+    step = Imitation.take_step
+
+    def killed(self, token_budget):
+        if self.step == 5:
+            raise KeyboardInterrupt
+        return step(self, token_budget)
+
+    monkeypatch.setattr(Imitation, "take_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0")
+    monkeypatch.setattr(Imitation, "take_step", step)
+    capsys.readouterr()
+    assert cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0") == 0
+    assert "goes on after step 4" in capsys.readouterr().out
+    assert_close(weights(tmp_path / "cut"), weights(tmp_path / "whole"), rtol=0, atol=0)
+    assert not (tmp_path / "cut" / clone.STATE).exists()
+    # it is a model like any other, and complete
+    with pytest.raises(SystemExit):
+        cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0")
+    assert "is complete; name another --out" in capsys.readouterr().err
+
+
+def test_it_ends_before_the_policy_is_too_sharp(tmp_path, conversations, capsys):
+    assert cloned(tmp_path / "out", conversations, "--steps", "400", "--min-entropy", "9") == 0
+    output = capsys.readouterr().out.splitlines()
+    assert output[-1].startswith("ended early, as the held-out entropy is below 9.0 after 2 steps")
+    assert "9 turns to imitate, 1 held out" in output
+
+
+def test_other_settings_and_other_files_are_left_alone(tmp_path, conversations, capsys):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / clone.SETTINGS).write_text(json.dumps({"seed": 2}))
+    for out, line in ((tmp_path / "mine", "is not empty"), (begun, "was begun with another")):
+        with pytest.raises(SystemExit):
+            cloned(out, conversations)
+        assert line in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+    with pytest.raises(SystemExit):
+        clone.main(["--model", str(TINY), "--turns", str(conversations)])
+    assert "--out is missing" in capsys.readouterr().err
