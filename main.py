@@ -19,7 +19,7 @@ print_status(LOADING)
 from envs.agents.untrained import with_untrained_calls
 from envs.pool.groups import episode_seeds
 from envs.pool.make import make_envs
-from envs.pool.serial import evaluation_panel, evaluation_seeds
+from envs.pool.panel import evaluation_panel, evaluation_seeds
 from memory import make_memories
 from memory.checks import make_render
 from ppo.advantages import make_estimator

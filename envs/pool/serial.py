@@ -38,21 +38,6 @@ def training_seeds(seed: int, share: range) -> list[Iterable[int]]:
     return [EpisodeSeeds(seed, i) for i in share]
 
 
-def evaluation_panel(episodes: int) -> range:
-    """Return the seeds of the evaluation episodes in every run: 2 k + 1 of episode k. Training
-    seeds are even, so the two never meet."""
-    return range(1, 2 * episodes, 2)
-
-
-def evaluation_seeds(episodes: int, n_env: int, share: range) -> list[Iterator[int]]:
-    """Return one iterator for all environments of this rank: whichever is free takes the next seed.
-
-    Episode k is played on the rank that has environment k % n_env.
-    """
-    queue = iter([s for k, s in enumerate(evaluation_panel(episodes)) if k % n_env in share])
-    return [queue] * len(share)  # one iterator for all: each seed is taken once
-
-
 class SerialPool:
     """Environments made by `make()` that take turns in this process.
 

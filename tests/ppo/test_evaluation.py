@@ -10,8 +10,9 @@ from small_envs import Dice, Picky
 from envs import make_env
 from envs.games.toy import Toy
 from envs.pool import faults
+from envs.pool.panel import evaluation_panel, evaluation_seeds
 from envs.pool.resilient import ResilientPool
-from envs.pool.serial import evaluation_panel, evaluation_seeds, training_seeds
+from envs.pool.serial import training_seeds
 from envs.text_env import Observation
 from main import collect
 from memory.window import WindowMemory

@@ -19,7 +19,8 @@ from envs.pool import resilient as pool_module
 from envs.pool.faults import MAX_FAULTS
 from envs.pool.host import EnvHost
 from envs.pool.make import make_envs
-from envs.pool.serial import EpisodeSeeds, evaluation_seeds, training_seeds
+from envs.pool.panel import evaluation_seeds
+from envs.pool.serial import EpisodeSeeds, training_seeds
 from envs.pool.worker import _next
 
 PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
