@@ -289,8 +289,6 @@ FILES = [
     ("config: wider", config(hidden_size=128), "", "its weights do not fit its config.json: 26 mi"),
     ("config: deeper", config(num_hidden_layers=3, layer_types=["full_attention"] * 3), "",
      "do not fit its config.json: 12 missing or of another shape (model.layers.2."),
-    ("config: sliding", config(use_sliding_window=True, sliding_window=4, max_window_layers=0), "",
-     "supported are Llama-like decoders with full attention (Llama, Qwen2, Qwen3, ...)"),
     ("weights: one missing", tensors(lambda weights: dict(list(weights.items())[:-1])), "",
      "its weights do not fit its config.json: 1 missing or of another shape"),
     ("weights: not finite", tensors(lambda weights: {n: x / 0 for n, x in weights.items()}), "",

@@ -41,7 +41,7 @@ class Scores(NamedTuple):
 class ActorCritic(nn.Module):
     """A Hugging Face causal LM with a critic branch.
 
-    lm: a plain decoder, which `ppo.model.pretrained.check_decoder` tests
+    lm: a decoder that `ppo.model.acceptance` has tested
     critic_layers: k, the layers that the critic copies, at most as many as the model has
     compute: how the layers compute
     """

@@ -4,9 +4,10 @@ import torch
 
 from common.cli import print_status
 from common.plugins import UserError
+from ppo.model.acceptance import accept
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.decoder import Compute, padded, recomputed, stored
-from ppo.model.pretrained import check_decoder, load_lm
+from ppo.model.pretrained import load_lm
 
 
 def make_model(generation, update, device: str, seed: int):
@@ -27,31 +28,29 @@ def make_model(generation, update, device: str, seed: int):
         packed=choose_packing(update.rows, device, dtype),
         recompute=update.gradient_checkpointing,
         lora_rank=update.lora_rank,
+        tokens=tokens,
     )
     return actor_critic.to(device), tokenizer, ends
 
 
 def build(
     lm, critic_layers: int | None, dtype: torch.dtype = torch.float32, packed: bool = False,
-    recompute: bool = False, lora_rank: int = 0,
+    recompute: bool = False, lora_rank: int = 0, tokens: int = 0,
 ) -> ActorCritic:  # fmt: skip
     """Put an actor-critic together. What a run does not use is not imported.
 
     critic_layers: None: there is no critic; packed: train on turns without padding
     recompute: compute activations again in the backward pass; lora_rank: 0: no adapters
-    UserError: the model is not a plain decoder or has too few layers, or peft is missing
+    tokens: most tokens of a prompt and its response
+    UserError: `ppo.model.acceptance` refuses it, it has too few layers, or peft is missing
     """
-    n_layers = check_decoder(lm)
+    compute = accept(
+        lm, Compute(dtype, padded, recomputed if recompute else stored), packed, tokens
+    )
+    n_layers = len(lm.model.layers)
     if not 0 <= (critic_layers or 0) <= n_layers:
         problem = f"must be 0..{n_layers} for this model, got {critic_layers}"
         raise UserError(f"--critic-layers {problem}")
-    arrange = padded
-    if packed:
-        from ppo.model.packing import packed as arrange
-        from ppo.model.packing import use_packing
-
-        use_packing(lm)
-    compute = Compute(dtype, arrange, recomputed if recompute else stored)
     if lora_rank:
         from ppo.model.lora import LoraActor, LoraActorCritic
 

@@ -26,15 +26,27 @@ class Turns:
 def packed(ids: Tensor, response_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, dict]:
     """Lay out a micro-batch as one row, (1, P). Stands in for `decoder.padded`."""
     ids, response_mask, positions, turns = pack(ids, response_mask)
-    return ids, response_mask, positions, dict(attention_mask=None, turns=turns)
+    # In the place of the mask, for each layer hands that on; some drop what they do not know.
+    return ids, response_mask, positions, dict(attention_mask=turns)
 
 
-def use_packing(lm) -> None:
-    """Let the layers of the model attend by `attend`."""
+def use_packing(lm) -> str:
+    """Let the layers of the model attend by `attend`. Returns the name of how they attended."""
     # transformers finds both by this name. The mask is for generation, which is never packed.
     AttentionInterface.register("packed", attend)
-    AttentionMaskInterface.register("packed", sdpa_mask)
-    lm.config._attn_implementation = "packed"
+    AttentionMaskInterface.register("packed", generation_mask)
+    before, lm.config._attn_implementation = lm.config._attn_implementation, "packed"
+    return before
+
+
+def stop_packing(lm, before: str) -> None:
+    """Undo `use_packing`. before: what it returned"""
+    lm.config._attn_implementation = before
+
+
+def generation_mask(*args, **options):
+    """Return the mask of rows that are not packed; never None, which means that turns are lost."""
+    return sdpa_mask(*args, **(options | {"allow_is_causal_skip": False}))
 
 
 def pack(ids: Tensor, response_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Turns]:
@@ -53,12 +65,15 @@ def pack(ids: Tensor, response_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tu
     return ids[kept][None], response_mask[kept][None], positions[None], turns
 
 
-def attend(module, query, key, value, attention_mask, turns: Turns | None = None, **options):
+def attend(module, query, key, value, attention_mask: Turns | Tensor, **options):
     """Causal attention within turns, with the signature that transformers asks for.
 
     query: (1, H, P, D); key and value: the same with their own number of heads -> (1, P, H, D)
+    attention_mask: where the turns stand, or the mask of generation, whose prompts are not packed
     """
-    if turns is None:  # generation, whose prompts are not packed
+    assert attention_mask is not None, f"{type(module).__name__} has lost the turns of its row"
+    turns = attention_mask
+    if not isinstance(turns, Turns):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     # The kernel wants one dtype, but Qwen3's norms return queries and keys in fp32 under autocast.
     query, key = query.to(value.dtype), key.to(value.dtype)

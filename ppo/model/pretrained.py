@@ -9,11 +9,9 @@ import os
 from textwrap import shorten
 
 import torch
-from torch.nn.functional import linear
 
 from common.control import turn_ends
 from common.plugins import UserError
-from ppo.model.decoder import Compute, decide, embed
 
 # transformers imports DeepSpeed wherever accelerate is installed, too; it need not guess aloud.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
@@ -39,9 +37,7 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
     try:
         AutoConfig.from_pretrained(path, **safe)  # if that fails, the errors of the rest mislead
         tokenizer = AutoTokenizer.from_pretrained(path, **safe)
-        lm, report = AutoModelForCausalLM.from_pretrained(
-            path, **safe, **reported, dtype=torch.float32, attn_implementation="sdpa"
-        )
+        lm, report = _from_pretrained(path, dtype=torch.float32, **safe, **reported)
     except Exception as error:  # broken files raise errors of any type in the libraries
         where = "" if here else " (no such directory here, and from the hub:)"
         reason = shorten(str(error) or repr(error), 300)
@@ -64,6 +60,16 @@ def silence() -> None:
     `load_lm` checks what matters in the library's report."""
     disable_progress_bar()
     set_verbosity_error()
+
+
+def _from_pretrained(path: str, **options):
+    """Load a model with torch's fast attention or, where it has none (gpt-oss), a slow one."""
+    try:
+        return AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa", **options)
+    except ValueError as error:
+        if "attention implementation" not in str(error):
+            raise
+        return AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", **options)
 
 
 def preset(tokenizer, template: dict) -> None:
@@ -121,28 +127,3 @@ def _template_problem(tokenizer) -> str | None:
         return f"its chat template fails on system, user and assistant messages: {reason}"
     lost = [role for role, word in words.items() if word not in shown]
     return f"its tokenizer or chat template drops {', '.join(lost)} messages" if lost else None
-
-
-def check_decoder(lm) -> int:
-    """Return the number of decoder layers.
-
-    UserError: the pieces of `ppo.model.decoder` do not give the logits of this model
-    """
-    known = "supported are Llama-like decoders with full attention (Llama, Qwen2, Qwen3, ...)"
-    body = getattr(lm, "model", None)
-    parts = all(hasattr(body, part) for part in ("embed_tokens", "layers", "rotary_emb", "norm"))
-    # The comparison below sees no window that is longer than its eight tokens.
-    if not (parts and hasattr(lm, "lm_head")) or getattr(lm.config, "sliding_window", None):
-        raise UserError(f"cannot build a critic branch on {type(lm).__name__}: {known}")
-    ids = torch.arange(8, device=lm.device).unsqueeze(0) % lm.config.vocab_size
-    with torch.no_grad():
-        hidden, mask, options = embed(lm, ids, torch.ones_like(ids, dtype=torch.bool), Compute())
-        decisions = body.norm(decide(body.layers, hidden, mask, options, Compute()))
-        logits = linear(decisions, lm.lm_head.weight)  # after each token but the last
-        # Small logits would hide a soft cap. So the head's are made larger here, up to 100.
-        factor = 100 / logits.abs().max()
-        with lm.lm_head.register_forward_hook(lambda head, inputs, output: factor * output):
-            theirs = lm(ids, use_cache=False).logits[0, :-1]
-    if not (factor * logits - theirs).abs().max() <= 1:  # nor where one of them is nan
-        raise UserError(f"{type(lm).__name__} does more than its layers and lm_head: {known}")
-    return len(body.layers)

@@ -43,7 +43,7 @@ def test_actor_and_reference_agree_to_the_bit_before_the_first_update(name, tie,
     compute = Compute(torch.bfloat16, pack_rows if packed else padded)
     references = [kind(lm, compute) for kind in (Reference, HostReference)]
     options = dict(dtype=torch.bfloat16, packed=packed, lora_rank=rank)
-    actor_critic = build(lm, 1, **options)
+    actor_critic = build(make_trained(name, tie), 1, **options)
     logps = actor_critic(turns).logps
     assert torch.equal(logps, AdaptersOff(actor_critic)(turns))
     for reference in references:
