@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from common.cli import life_sign
+from common.cli import print_status
 from common.plugins import UserError
 from ppo.model.decoder import Compute, decide, embed, padded, precision
 
@@ -45,13 +45,13 @@ def accept(lm, compute: Compute, packed: bool = False, tokens: int = 0) -> Compu
     turns = test_turns(lm, tokens)
     length = turns[0].shape[1]
     if length > LONG:
-        life_sign(f"testing the model's masks on turns of {length} tokens ...")
+        print_status(f"testing the model's masks on turns of {length} tokens ...")
     with torch.no_grad():
         chosen = _padded(lm, compute, *turns)
         if packed:
             chosen = _packed(lm, chosen, *turns)
     if (seconds := perf_counter() - began) > SLOW:
-        life_sign(f"the model's test took {seconds:.0f} s")
+        print_status(f"the model's test took {seconds:.0f} s")
     return chosen
 
 
@@ -130,7 +130,7 @@ def _packed(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
     except Exception as error:  # layers fail in many ways at options that are not theirs
         stop_packing(lm, before)
         reason = shorten(str(error) or repr(error), 160)
-        life_sign(f"{type(lm).__name__} is trained in padded rows, not in packed ones: {reason}")
+        print_status(f"{type(lm).__name__} is trained in padded rows, not in packed ones: {reason}")
         return compute
     return rows
 

@@ -27,7 +27,7 @@ LINEAR = SIZES | dict(
 def lines(monkeypatch):
     """Return the lines that a run would print."""
     printed = []
-    monkeypatch.setattr(acceptance, "life_sign", printed.append)
+    monkeypatch.setattr(acceptance, "print_status", printed.append)
     return printed
 
 
