@@ -189,6 +189,14 @@ def test_curves_begin_where_a_hundred_episodes_have_ended(tmp_path):
     ]
     (run,) = read_runs([write_run(tmp_path / "a", metrics)], [])
     assert points(run, "turns") == {256: None, 512: None, 768: 0.4}
+    # without a warm-up the first episode of every environment has to end, too
+    shares = (0.5, 0.25, 0.0)
+    fair = [
+        row | {"rollout/episodes": 100, "rollout/first_under_way": share}
+        for row, share in zip(metrics, shares, strict=True)
+    ]
+    (run,) = read_runs([write_run(tmp_path / "b", fair)], [])
+    assert points(run, "turns") == {256: None, 512: None, 768: 0.4}
 
 
 def test_a_run_that_ends_with_its_turns_is_finished(tmp_path):
