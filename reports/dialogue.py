@@ -9,16 +9,11 @@ import sys
 from pathlib import Path
 
 from common.plugins import UserError
+from reports.logged_turn import SCORES, is_turn
 from reports.run_files import read_jsonl
 
 TRAINING_LOG, EVALUATION_LOG = "trajectories.jsonl", "eval_trajectories.jsonl"
-SCORES = ("advantages", "values", "kl")  # per token; the viewer colours tokens by one of them
 FAILED = ("failure", "time limit", "fault")
-REQUIRED = {
-    "update", "env", "episode", "seed", "step", "prompt", "response", "action_at", "action",
-    "valid", "reward", "terminated", "truncated", "success", "fault", "response_truncated",
-    "prompt_overflow", "tokens", "logps", "values", "advantages", "kl",
-}  # fmt: skip
 # Invisible characters, cursor movement and text direction. Newline and tab are kept.
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
@@ -67,8 +62,7 @@ def read_log(run: Path, evaluation: bool = False) -> list[dict]:
         raise UserError(f"{run} {problem}; RUN must be the --run-dir of {needed}")
     records, damaged = [], []
     for number, turn in enumerate(read_jsonl(path), start=1):
-        whole = turn is not None and REQUIRED <= turn.keys()
-        whole = whole and isinstance(turn["reward"], int | float)  # it may have been NaN
+        whole = turn is not None and is_turn(turn)
         records.append(turn) if whole else damaged.append(number)
     if damaged:
         lines = f"line {damaged[0]}"

@@ -107,7 +107,7 @@ def _read_run(path: Path, name: str, notes: list[str]) -> Run | None:
         about = json.loads(read_text(path / "args.json"))
         args, commit = dict(about["args"]), str(about["git"] or "-")
         seed, turns = int(args["seed"]), int(args["n_env"]) * int(args["e_len"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         notes.append(f"{name}: skipped, it has no valid args.json")
         return None
     if args.get("kl_horizon") == 10000:  # a flag of older runs, and now this constant
@@ -139,15 +139,18 @@ def _read_rows(path: Path, required: set[str], label: str, notes: list[str]) -> 
     except OSError as error:
         notes.append(f"{label}: {error.strerror}")
         return []
-    rows = [{k: v for k, v in line.items() if _is_finite(v)} for line in lines if line is not None]
+    rows = [{k: v for k, v in line.items() if is_finite(v)} for line in lines if line is not None]
     rows = [row for row in rows if row.keys() >= required]
     if len(rows) < len(lines):
         notes.append(f"{label}: skipped {len(lines) - len(rows)} of {len(lines)} lines")
     return rows
 
 
-def _is_finite(value) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def is_finite(value) -> bool:
+    """Return whether a value is a number that numpy can hold, too."""
+    if isinstance(value, int):
+        return abs(value) < 2**63
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def read_jsonl(path: Path) -> list[dict | None]:
@@ -156,7 +159,7 @@ def read_jsonl(path: Path) -> list[dict | None]:
     for line in read_text(path, errors="replace").strip().splitlines():
         try:
             value = json.loads(line, parse_constant=lambda name: None)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         lines.append(value if isinstance(value, dict) else None)
     return lines

@@ -20,8 +20,9 @@ from pathlib import Path
 from common.plugins import UserError
 from common.run_file import rewritten
 from reports import dialogue
-from reports.dialogue import SCORES, LoggedEpisode, escape_hidden
+from reports.dialogue import LoggedEpisode, escape_hidden
 from reports.exchange import LoggedMessage, messages_of, parts_of
+from reports.logged_turn import SCORES
 from reports.program import Program
 from reports.run_files import facts_of
 from reports.transcript import transcript_lines
