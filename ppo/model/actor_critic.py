@@ -103,9 +103,7 @@ class ActorCritic(nn.Module):
 
     def _values(self, hidden: Tensor, mask: Tensor, options: dict) -> Tensor:
         """Return the values, (R,)."""
-        shared = (
-            hidden.detach()
-        )  # the value loss must not move the layers that the policy acts with
+        shared = hidden.detach()  # the value loss must not move layers that the policy acts with
         decisions = decide(self.branch, shared, mask, options, self.compute)  # (R, D)
         features = self.branch_norm(decisions).float()
         # Without autocast, for bfloat16 would round values just above 1 to steps of 1/128.
@@ -120,7 +118,8 @@ class ActorCritic(nn.Module):
         return [p for p in self.lm.parameters() if p.requires_grad]  # adapters freeze the rest
 
     def critic_parameters(self) -> list[nn.Parameter]:
-        return [p for name, p in self.named_parameters() if not name.startswith("lm.")]
+        own = [p for name, p in self.named_parameters() if not name.startswith("lm.")]
+        return [p for p in own if p.requires_grad]
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the actor's weights by name. All ranks must read to the end."""

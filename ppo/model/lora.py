@@ -68,12 +68,20 @@ class AdaptersOff:
 
 def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
     """Freeze the model, its matrices in `dtype`; its linear layers but the head get adapters."""
+    base = lm.name_or_path
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise UserError(f"--lora-rank needs peft ({error})") from error
-    target = dict(target_modules="all-linear", task_type="CAUSAL_LM")
-    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, **target), lm, NAME)
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+        # so that peft finds the base of an exported adapter, from whatever directory
+        base_model_name_or_path=str(Path(base).resolve()) if Path(base).is_dir() else base,
+    )
+    inject_adapter_in_model(config, lm, NAME)
     # Matrices alone: norms and rotary tables must stay fp32, as `Reference` says.
     for name, p in lm.named_parameters():
         p.requires_grad_("lora_" in name)

@@ -12,6 +12,7 @@ import torch
 
 from common.control import turn_ends
 from common.plugins import UserError
+from ppo.model.export import make_exportable
 
 # transformers imports DeepSpeed wherever accelerate is installed, too; it need not guess aloud.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
@@ -52,6 +53,7 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
     if not ends:
         raise UserError(f"{model}: its tokenizer has no end-of-turn token")
     lm.generation_config.eos_token_id = sorted(ends)  # the exported model ends its turns as well
+    make_exportable(lm, tokenizer, model)
     return lm.to(device).eval(), tokenizer, ends
 
 
