@@ -1,4 +1,4 @@
-"""What several benchmarks share: a stopwatch, processes and their memory, random models, vLLM."""
+"""Helpers of the benchmarks: timing, processes and their memory, random models, vLLM."""
 
 import os
 import re
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -44,7 +45,7 @@ SHAPES = {
 class Stopwatch:
     """`with Stopwatch() as took:` measures `took.seconds` and `took.processor_seconds`.
 
-    Processor time is that of this process. Work that is queued on a GPU is waited for.
+    Processor time is that of this process alone. Both wait for work that is queued on a GPU.
     """
 
     def __enter__(self) -> "Stopwatch":
@@ -63,7 +64,7 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def seconds(function) -> float:
+def seconds(function: Callable[[], object]) -> float:
     with Stopwatch() as took:
         function()
     return took.seconds
@@ -71,12 +72,27 @@ def seconds(function) -> float:
 
 def medians(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
     """Return the medians of A, of B and of A / B, where each pair is (A, B)."""
-    a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
-    return a, b, statistics.median(x / y for x, y in pairs)
+    a, b = statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+    return a, b, statistics.median(a / b for a, b in pairs)
 
 
-def run_python(*words: str, **variables: str) -> str:
-    """Run Python with these arguments and environment variables; return its last line."""
+def compare(
+    name: str,
+    slow: Callable[[], object],
+    fast: Callable[[], object],
+    pairs: int,
+    target: float | None = None,
+) -> None:
+    """Print the median ratio slow / fast over `pairs` alternating runs, after an untimed pair."""
+    slow(), fast()
+    a, b, ratio = medians([(seconds(slow), seconds(fast)) for _ in range(pairs)])
+    wanted = f">= {target:g}" if target else ""
+    a, b = f"{a * 1e3:.1f} ms", f"{b * 1e3:.1f} ms"
+    print(f"{name:62s} {a:>12s} {b:>12s} {ratio:8.1f}x  {wanted}", flush=True)
+
+
+def run_python(words: list[str], variables: dict[str, str]) -> str:
+    """Run Python with these arguments and environment variables. Returns its last line."""
     command, env = [sys.executable, *words], os.environ | variables
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
@@ -84,19 +100,19 @@ def run_python(*words: str, **variables: str) -> str:
 
 
 def proc_bytes(name: str, file: str = "/proc/self/status") -> int:
-    """Return a size from /proc. VmRSS: what a process holds now; VmHWM: the most it ever held."""
+    """Return a size from /proc. VmRSS: what a process holds now; VmHWM: its peak so far."""
     found = re.search(rf"^{name}:\s+(\d+) kB", Path(file).read_text(encoding="utf-8"), re.MULTILINE)
     return int(found[1]) * 1024
 
 
 def random_lm(dtype: torch.dtype, **config):
-    """Make a Qwen2 with random weights; `config` are fields of its configuration."""
+    """Make a Qwen2 with random weights. config: fields of its configuration"""
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(Qwen2Config(**config), dtype=dtype).eval()
 
 
 def save_model(shape: str, folder: Path | str) -> Qwen2Config:
-    """Write a random model in bf16 with the embedded model's tokenizer. shape: a key of SHAPES"""
+    """Write a random bf16 model with the embedded model's tokenizer. shape: a key of SHAPES"""
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     with torch.device(ALONE.device):
         lm = random_lm(
@@ -111,9 +127,9 @@ def save_model(shape: str, folder: Path | str) -> Qwen2Config:
 def make_vllm(
     model: str, tokenizer, ends: set[int], slots: int, dtype, prompt_limit: int, response_limit: int
 ):
-    """Make a vLLM engine as main.py does, without `stats` of its speed.
+    """Make a vLLM engine as main.py does, without the wrapper that measures it.
 
-    CannotRun: vLLM is missing, or cannot run the model
+    CannotRun: vLLM is not installed, or it cannot run the model
     """
     settings = Namespace(
         engine="vllm", model=model, prompt_limit=prompt_limit, response_limit=response_limit,

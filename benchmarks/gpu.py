@@ -1,10 +1,10 @@
-"""Checks and times what a GPU does differently: packed rows in their own kernel, vLLM's sleep.
+"""Checks and times what differs on a GPU: the kernel for packed rows, and vLLM's sleep.
 
     python -m benchmarks.gpu                   random weights in the shape of Qwen2.5-3B
     python -m benchmarks.gpu --shape tiny      takes a minute and also runs on a CPU
 
-Packed scores and gradients may be up to twice as far from those in fp32 as padded ones are. If one
-is farther away, the exit code is 1.
+Scores and gradients of packed rows may be up to twice as far from fp32 as those of padded rows. If
+one of them is farther away, the exit code is 1.
 """
 
 import statistics
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.common import GB, SHAPES, Stopwatch, make_vllm, save_model
+from benchmarks.common import GB, SHAPES, Stopwatch, make_vllm, save_model, seconds
 from common.cli import Parser
 from common.ranks import ALONE
 from ppo.engines.choose import CannotRun
@@ -59,9 +59,9 @@ def check_packing(lm, dtype) -> bool:
 def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
     """Score TURNS turns and differentiate a loss on them.
 
-    Returns the scores with three of the gradients, and the median seconds of three rounds.
+    Returns the scores and three of the gradients, and the median seconds of three rounds.
     """
-    lm.config._attn_implementation = "sdpa"  # an earlier call with `packed` has changed it
+    lm.config._attn_implementation = "sdpa"  # a call with `packed` changes it
     model = build(lm, 2, dtype=dtype, recompute=True, packed=packed)
     torch.manual_seed(1)
     torch.nn.init.normal_(model.head.weight, std=0.02)
@@ -85,15 +85,16 @@ def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
 
 
 def turns(vocab_size: int) -> MicroBatch:
-    """Make turns of random lengths, in rows of PROMPT + RESPONSE tokens."""
+    """Make turns of random lengths, each in a row of PROMPT + RESPONSE tokens."""
     rng = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, (TURNS, PROMPT + RESPONSE), generator=rng)
     prompts = torch.randint(PROMPT // 4, PROMPT, (TURNS, 1), generator=rng)
     responses = torch.randint(RESPONSE // 4, RESPONSE, (TURNS, 1), generator=rng)
-    at = torch.arange(PROMPT + RESPONSE)
-    mask = (at >= prompts) & (at < prompts + responses)
-    tensors = ids, mask, ids[mask], torch.ones(int(mask.sum()))
-    return MicroBatch(torch.arange(TURNS), *(tensor.to(DEVICE) for tensor in tensors))
+    position = torch.arange(PROMPT + RESPONSE)
+    mask = (position >= prompts) & (position < prompts + responses)
+    ids, mask = ids.to(DEVICE), mask.to(DEVICE)
+    temperature = torch.ones(int(mask.sum()), device=DEVICE)
+    return MicroBatch(torch.arange(TURNS), ids, mask, ids[mask], temperature)
 
 
 def distance(ours, exact) -> float:
@@ -101,7 +102,7 @@ def distance(ours, exact) -> float:
 
 
 def time_sleep(lm, tokenizer, ends, folder: str, dtype) -> None:
-    """Print the seconds of vLLM's start, pushes and sleep, and the GPU memory free after each."""
+    """Print how long vLLM takes to start, push and sleep, and the GPU memory free after each."""
     lm.config._attn_implementation = "sdpa"
     actor_critic = build(lm, 0, dtype=dtype)
     try:
@@ -111,17 +112,16 @@ def time_sleep(lm, tokenizer, ends, folder: str, dtype) -> None:
         return print(error)
     print_step("start", took.seconds)
     push = partial(engine.push_weights, actor_critic)
-    for name, step in dict(push=push, again=push, sleep=engine.sleep, wake=push).items():
-        with Stopwatch() as took:
-            step()
-        print_step(name, took.seconds)
-    print(f"{'gap of its log-probs to the trainer':36s} {engine.push_gap:9.2g}")
+    steps = {"push": push, "second push": push, "sleep": engine.sleep, "wake": push}
+    for name, step in steps.items():
+        print_step(name, seconds(step))
+    print(f"{'gap between its log-probs and ours':36s} {engine.push_gap:9.2g}")
 
 
-def print_step(name: str, seconds: float) -> None:
+def print_step(name: str, took: float) -> None:
     cuda = torch.cuda.is_available()
     free = f"{torch.cuda.mem_get_info()[0] / GB:6.1f} GiB free" if cuda else ""
-    print(f"vLLM {name:31s} {seconds:9.3f} s {free}")
+    print(f"vLLM {name:31s} {took:9.3f} s {free}")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python -m benchmarks.memory
 
 Each row runs in its own process: a random Qwen2 of 6 to 24 M parameters scores and updates once, on
-16 turns of full length in two minibatches. On a CPU the peak is the high-water mark of the resident
-set. What the process holds after the same work on a smaller model, mostly libraries, is subtracted.
-On CUDA the allocator gives the peak. Generation is not measured.
+16 turns of full length in two minibatches. On a CPU the peak is the high-water mark of the
+resident set, minus what the process holds after the same work on a smaller model (mostly
+libraries). On CUDA the peak is that of the allocator. Generation is not measured.
 """
 
 import gc
@@ -34,7 +34,7 @@ from storage.batch import Batch, Scoring
 from storage.collection import Collection, FixedTurns
 
 TURNS, PROMPT, RESPONSE = 16, 128, 128
-CHUNK = 2**22  # entries of a block of logits: few, so that there are several blocks
+CHUNK = 2**22  # logits of a block: so few that there are several blocks
 ROWS = [
     dict(token_budget=1024),
     dict(token_budget=512),
@@ -44,27 +44,32 @@ ROWS = [
     dict(token_budget=1024, n_layers=4, itemsize=2),  # slow on a CPU without bf16
     dict(token_budget=1024, n_layers=4, itemsize=2, gradient_checkpointing=True),
 ]
-# Freed memory returns to the system at once, so that it no longer counts.
+# Returns freed memory to the system at once, so that it no longer counts.
 MALLOC = dict(MALLOC_ARENA_MAX="1", MALLOC_MMAP_THRESHOLD_="65536", MALLOC_TRIM_THRESHOLD_="0")
 
 
 def main() -> None:
     parser = Parser("benchmarks.memory", description=__doc__.splitlines()[0])
-    parser.add_argument("row", nargs="?", type=json.loads, help="measure this row here, as JSON")
+    parser.add_argument(
+        "row",
+        nargs="?",
+        type=json.loads,
+        help="measure only this row, given as JSON, in this process",
+    )
     row = parser.parse_args().row
     if row is not None:
         return print(json.dumps(measure(**row)))
     print(f"torch {torch.__version__}, cuda: {torch.cuda.is_available()}")
     print(f"{'setting':58s} {'measured':>10s} {'estimated':>10s} {'ratio':>6s}")
     for row in map(json.dumps, ROWS):
-        found = json.loads(run_python("-m", "benchmarks.memory", row, **MALLOC))
+        found = json.loads(run_python(["-m", "benchmarks.memory", row], MALLOC))
         measured, estimated = found["measured"] / 1e6, found["estimated"] / 1e6
         sizes = f"{measured:7.0f} MB {estimated:7.0f} MB {estimated / measured:6.2f}"
         print(f"{row:58s} {sizes} {found['moment']}", flush=True)
 
 
 def measure(vocab=4096, n_layers=12, tied=False, **changes) -> dict[str, float | str]:
-    """Return the measured and the estimated bytes of this process, and the moment of the peak.
+    """Return the measured and the estimated peak of this process in bytes, and its moment.
 
     changes: fields of `Setting`
     """
@@ -100,26 +105,25 @@ def train(lm, setting: Setting, device: str) -> None:
     dtype, packed = torch.bfloat16 if half else torch.float32, half and setting.cuda
     options = dict(dtype=dtype, recompute=setting.gradient_checkpointing, packed=packed)
     model = build(lm, setting.critic_layers, **options).to(device)
-    reference, agent = (
-        Reference(lm, model.compute),
-        make_agent(args.update, model, ALONE, args.seed),
-    )
+    reference = Reference(lm, model.compute)
+    agent = make_agent(args.update, model, ALONE, args.seed)
     batch = fill(setting, lm.config.vocab_size)
     plan = agent.plan(batch)
     batch.score(model, reference, plan[0])
-    batch.compute_returns(make_estimator(args))
+    batch.compute_returns(make_estimator(args.update))
     agent.update(batch, plan)
 
 
 def fill(setting: Setting, vocab: int) -> Batch:
-    """Make turns of full length, as the estimate assumes."""
+    """Make a batch of turns of full length, as the estimate assumes."""
     rollouts = Collection(TURNS, FixedTurns(1), Scoring(setting.token_budget))
     for n in range(TURNS):
         prompt = Prompt(torch.randint(vocab, (PROMPT,)).tolist())
         ids = torch.randint(vocab, (RESPONSE,)).tolist()
-        ended = dict(done=True, terminated=True, truncated=False, fault="")
-        turn = dict(number=1, seed=n, episode=0, previous_digest="", success=False, metrics={})
-        step = SimpleNamespace(reward=float(n % 2), **turn, **ended)
+        step = SimpleNamespace(
+            reward=float(n % 2), done=True, terminated=True, truncated=False, fault="", number=1,
+            seed=n, episode=0, previous_digest="", success=False, metrics={},
+        )  # fmt: skip
         logps = [-1.0] * RESPONSE
         rollouts.keep_response(n, Response(prompt, ids, logps, text="", pieces=[], truncated=False))
         rollouts.insert(n, step)

@@ -1,25 +1,25 @@
-"""Measures what an update costs as the batch grows, and when two ranks share it.
+"""Times an update as the batch grows, and when two ranks share it.
 
     python -m benchmarks.ranks
 
-The turns are real BabyAI turns of the embedded model, and each process has one OpenMP thread. The
-growth is measured in processor time, because wall time would include the machine's other work.
+The turns are BabyAI turns of the embedded model, and each process has one OpenMP thread. The growth
+is measured in processor time, because wall time would include other work of the machine.
 """
 
-import argparse
 import statistics
 from functools import partial
 
 from benchmarks.common import Stopwatch, run_python, seconds
-from benchmarks.run import scored_batch
+from benchmarks.training import scored_batch
+from common.cli import Parser
 
 N_ENVS = (8, 32, 128, 256)
 ROUNDS = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    only = "only time an update, with this ZeRO stage and the launcher's ranks"
+    parser = Parser("benchmarks.ranks", description=__doc__.splitlines()[0])
+    only = "only time an update, with this ZeRO stage, on the ranks of the launcher"
     parser.add_argument("zero_stage", nargs="?", type=int, help=only)
     zero_stage = parser.parse_args().zero_stage
     if zero_stage is not None:
@@ -29,9 +29,9 @@ def main() -> None:
 
 
 def bench_growth() -> None:
-    """Print the processor time per turn of one epoch over batches of 8 turns from N environments.
+    """Print the processor time per turn of one epoch over 8 turns of each of N environments.
 
-    The sizes take turns, so that a machine whose speed drifts does not decide the ratios.
+    The sizes alternate, so that a machine whose speed drifts does not bias the ratios.
     """
     batches = {n_env: growing_batch(n_env) for n_env in N_ENVS}
     per_turn = {n_env: [] for n_env in N_ENVS}
@@ -42,7 +42,7 @@ def bench_growth() -> None:
                 with Stopwatch() as took:
                     agent.update(rollouts, agent.plan(rollouts))
                 per_turn[n_env].append(took.processor_seconds / turns * 1e3)
-    print("N, ms per turn, against N = 8 (target: within 10 %)")
+    print(f"N, ms per turn, relative to N = {N_ENVS[0]} (target: within 10 %)")
     medians = {n_env: statistics.median(times) for n_env, times in per_turn.items()}
     for n_env, median in medians.items():
         print(f"{n_env:4d} {median:8.2f} {median / medians[N_ENVS[0]]:6.2f}x", flush=True)
@@ -56,7 +56,7 @@ def growing_batch(n_env: int):
 
 
 def bench_ranks() -> None:
-    print("update of 512 turns: ranks, ZeRO stage, seconds, one rank / this")
+    print("update of 512 turns: ranks, ZeRO stage, seconds, speedup over one rank")
     alone = launched(1, 0)
     for ranks, zero_stage in ((1, 0), (2, 0), (2, 1), (2, 2), (2, 3)):
         took = alone if ranks == 1 else launched(ranks, zero_stage)
@@ -64,14 +64,15 @@ def bench_ranks() -> None:
 
 
 def launched(ranks: int, zero_stage: int) -> float:
-    """Return the seconds of an update on so many ranks. They use the CPU, on any machine."""
+    """Return the seconds of an update on `ranks` processes, which always use the CPU."""
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     variables = dict(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", CUDA_VISIBLE_DEVICES="")
-    return float(run_python(*launch, "-m", "benchmarks.ranks", str(zero_stage), **variables))
+    words = [*launch, "-m", "benchmarks.ranks", str(zero_stage)]
+    return float(run_python(words, variables))
 
 
 def update_seconds(zero_stage: int) -> float:
-    """Return the median wall time of an update. Each rank of a launcher calls this."""
+    """Return the median wall time of an update. Every rank of the launcher calls this."""
     flags = ["--n-env", "64", "--ppo-epoch", "1", "--zero-stage", str(zero_stage)]
     agent, rollouts = scored_batch(flags)
     update = partial(agent.update, rollouts, agent.plan(rollouts))

@@ -2,9 +2,9 @@
 
     python -m benchmarks.soak [--updates 500]
 
-The run is a process with two environment workers. Memory (anonymous, proportional set size), file
-descriptors and processes are read from /proc every 50 updates and compared with the first reading,
-after update 60: by then every kind of work, with saving and evaluating, has been done twice.
+The run has two environment workers. Every 50 updates this program reads memory (the anonymous part
+of the proportional set size), file descriptors and processes from /proc. It compares them with the
+first reading, after update 60: by then the run has saved and evaluated twice.
 """
 
 import subprocess
@@ -16,10 +16,13 @@ from pathlib import Path
 from benchmarks.common import proc_bytes
 from common.cli import Parser
 
-EVERY, OFFSET = 50, 10  # evaluations, whose workers would be counted, are at multiples of 25
-COMMAND = """main.py --env-name toy --env-workers 2 --n-env 4 --e-len 2 --minibatch 8 --w-epoch 1
---w-iter 1 --response-limit 8 --save-interval 25 --eval-interval 25 --eval-episodes 4
---model models/tiny --engine transformers"""
+EVERY, OFFSET = 50, 10  # avoids evaluations, at multiples of 25, which have workers of their own
+COMMAND = [
+    "main.py", "--env-name", "toy", "--env-workers", "2", "--n-env", "4", "--e-len", "2",
+    "--minibatch", "8", "--w-epoch", "1", "--w-iter", "1", "--response-limit", "8",
+    "--save-interval", "25", "--eval-interval", "25", "--eval-episodes", "4",
+    "--model", "models/tiny", "--engine", "transformers",
+]  # fmt: skip
 
 
 def main() -> None:
@@ -28,7 +31,7 @@ def main() -> None:
     updates = parser.parse_args().updates
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        command = [sys.executable, *COMMAND.split(), "--run-dir", str(run)]
+        command = [sys.executable, *COMMAND, "--run-dir", str(run)]
         command += ["--num-updates", str(updates)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         readings = {}
@@ -47,20 +50,20 @@ def count_lines(path: Path) -> int:
 
 
 def read(pid: int) -> dict[str, float]:
-    """Return the MB of the main process and of its children, and the files and processes of all."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    children = [int(child) for child in listed.split()]
-    files = [len(list(Path(f"/proc/{p}/fd").iterdir())) for p in (pid, *children)]
+    """Return the MB of the main process and of its workers, and all their files and processes."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    workers = [int(child) for child in children.split()]
+    files = [len(list(Path(f"/proc/{p}/fd").iterdir())) for p in (pid, *workers)]
     return {
         "main MB": anonymous_mb(pid),
-        "workers MB": sum(map(anonymous_mb, children)),
+        "workers MB": sum(map(anonymous_mb, workers)),
         "files": sum(files),
-        "processes": 1 + len(children),
+        "processes": 1 + len(workers),
     }
 
 
 def anonymous_mb(pid: int) -> float:
-    """Leave out pages of files, which the kernel drops and reads again."""
+    """Return the MB of anonymous memory: the kernel may drop pages of files at any time."""
     return proc_bytes("Pss_Anon", f"/proc/{pid}/smaps_rollup") / 2**20
 
 

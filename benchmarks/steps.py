@@ -1,12 +1,12 @@
-"""What a step of each engine costs, in processor time, for models of several sizes.
+"""Times a step of each engine, in processor time, for models of several sizes.
 
     python -m benchmarks.steps                      the embedded model
     python -m benchmarks.steps --shape small        random weights
-    python -m benchmarks.steps --compiled           vLLM's forward pass compiled, too
+    python -m benchmarks.steps --compiled           also vLLM with a compiled forward pass
 
-All engines answer the same prompts, of 200 tokens, with equally many tokens each. A step has its
-share of the work on the prompts. The engines take turns in random order within one run, so that a
-machine whose speed drifts does not decide a ratio. Equal lengths are the best case of lock-step.
+All engines answer the same prompts of 200 tokens, and all responses have the same length, which is
+the best case for lock-step. The time of a step includes its share of reading the prompts. The
+engines alternate in random order, so that a machine whose speed drifts does not bias a ratio.
 """
 
 import os
@@ -26,20 +26,20 @@ from ppo.model.make import build
 from ppo.model.pretrained import load_lm
 from recipes import TINY
 
-PROMPT_LIMIT, PROMPT = 1024, 200  # tokens
+PROMPT_LIMIT, PROMPT_TOKENS = 1024, 200
 
 
 def main() -> None:
     parser = Parser("benchmarks.steps", description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag("--shape", choices=SHAPES, help="random weights of this shape; default: embedded model")
-    flag("--n-env", type=int, default=32, help="prompts that are answered at the same time")
-    flag("--tokens", type=int, default=64, help="of each response")
-    flag("--rounds", type=int, default=5, help="that are measured")
-    flag("--compiled", action="store_true", help="also measure vLLM with a compiled forward pass")
+    flag("--n-env", type=int, default=32, help="number of prompts in progress")
+    flag("--tokens", type=int, default=64, help="length of each response")
+    flag("--rounds", type=int, default=5, help="number of timed rounds")
+    flag("--compiled", action="store_true", help="also time vLLM with a compiled forward pass")
     args = parser.parse_args()
     if args.compiled:
-        os.environ["TORCHDYNAMO_DISABLE"] = "0"  # ppo.engines.vllm_settings would set it
+        os.environ["TORCHDYNAMO_DISABLE"] = "0"  # otherwise ppo.engines.vllm_settings sets it
     with TemporaryDirectory() as folder:
         if args.shape:
             save_model(args.shape, folder)
@@ -49,22 +49,24 @@ def main() -> None:
 def measure(args, model: str) -> None:
     lm, tokenizer, _ = load_lm(model, "cpu")
     names = ["vllm"] + ["compiled"] * args.compiled + ["transformers"]
-    print(f"{args.shape or 'embedded'} model, {sum(p.numel() for p in lm.parameters()):,} weights")
+    print(
+        f"{args.shape or 'embedded'} model, {sum(p.numel() for p in lm.parameters()):,} parameters"
+    )
     actor_critic, engines = build(lm, 0), {}
     for name in names:
         with Stopwatch() as took:
             engines[name] = make(name, model, tokenizer, args)
             engines[name].push_weights(actor_critic)
-        print(f"{name} starts in {took.processor_seconds:.1f} s of processor time", flush=True)
+        print(f"{name} takes {took.processor_seconds:.1f} s of processor time to start", flush=True)
     took = {name: [] for name in names}
     for k in range(args.rounds + 1):
         for name in random.Random(k).sample(names, len(names)):
             took[name].append(step_ms(engines[name], k, args))
-    took = {name: each[1:] for name, each in took.items()}  # the first round warms up
+    took = {name: each[1:] for name, each in took.items()}  # the first round is a warm-up
     for name in names:
         ratios = [b / a for a, b in zip(took[name], took["transformers"], strict=True)]
         shown = " ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"{name}: {statistics.median(took[name]):.2f} ms a step, speed relative to "
+        print(f"{name}: {statistics.median(took[name]):.2f} ms per step, speed relative to "
               f"transformers {statistics.median(ratios):.2f} ({shown})")  # fmt: skip
 
 
@@ -85,11 +87,12 @@ def make(name: str, model: str, tokenizer, args):
 
 
 def step_ms(engine, k: int, args) -> float:
-    """Answer the prompts of round k; return milliseconds of processor time for each step."""
-    generator, plain = torch.Generator().manual_seed(k), dict(sampling=Sampling(), opened="")
+    """Answer the prompts of round k. Returns the milliseconds of processor time per step."""
+    generator = torch.Generator().manual_seed(k)
     for slot in range(args.n_env):
-        ids = torch.randint(3, 380, (PROMPT,), generator=generator).tolist()
-        engine.submit(slot, SimpleNamespace(ids=ids, **plain), (k, slot))
+        ids = torch.randint(3, 380, (PROMPT_TOKENS,), generator=generator).tolist()
+        prompt = SimpleNamespace(ids=ids, sampling=Sampling(), opened="")
+        engine.submit(slot, prompt, (k, slot))
     with Stopwatch() as took:
         while not engine.idle:
             engine.step()

@@ -1,1 +1,1 @@
-"""Other trainers beside ours: the same environment, model and number of turns."""
+"""Comparisons with other trainers on the same environments, models and numbers of turns."""

@@ -81,7 +81,7 @@ SEEN = """
 
 
 def write_page(path: Path, plan) -> None:
-    """Write the page and its pictures beside it. plan: `benchmarks.peers.compare.Plan`"""
+    """Write the page and its pictures beside it. plan: `benchmarks.peers.plan.Plan`"""
     comparison = Comparison(TITLE, plan.tasks, plan.methods, ABOUT)
     found = {(task, m): plan.of(task, m) for task in plan.tasks for m in plan.methods}
     parts = [f"# {TITLE}", ABOUT.strip(), progress(found), about_versions(found)]

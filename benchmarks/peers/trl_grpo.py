@@ -1,56 +1,53 @@
-"""Trains with TRL's GRPOTrainer on one of our environments, and leaves a run that we can read.
+"""Trains with TRL's GRPOTrainer on one of our environments.
 
     pip install --target DIR --no-deps trl==1.16.0 datasets==5.2.0 pyarrow pandas dill xxhash \
         multiprocess python-dateutil pytz six
     PYTHONPATH=DIR OMP_NUM_THREADS=1 python -m benchmarks.peers.trl_grpo \
         --env-name tools-calculator --model models/tiny-calculator --seed 1 --run-dir runs/trl
 
-An environment with tools goes through TRL's `environment_factory`: a row is an episode, one
-sequence that grows with each call and its result. Others, as BabyAI, go through `rollout_func`: see
-`benchmarks.peers.turns`. The run directory gets args.json, metrics.jsonl and the trained model;
-`benchmarks.peers.compare` lets main.py judge the model and reads all three.
+TRL's `environment_factory` takes an environment with tools: a row of a batch is an episode, one
+sequence that grows with each tool call and its result. Other environments, such as BabyAI, use
+`rollout_func` (`benchmarks.peers.turns`). The run directory gets args.json, metrics.jsonl and the
+trained model, which `benchmarks.peers.compare` reads after main.py has evaluated the model.
 """
 
 import functools
-import json
 import os
+import secrets
 import shutil
 import sys
-import time
-from collections import deque
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # it warns of the two interfaces used here
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its interfaces used here warn
 
 from arguments import get_args
+from benchmarks.peers.record import Record
 from benchmarks.peers.turns import TurnRollouts
 from common.cli import Parser
 from envs import make_env
 from envs.pool.serial import EpisodeSeeds
 from envs.tools.tool_env import ToolEnv
-from paper.compared import CURVE_EPISODES
 
-NEEDS = ("trl", "datasets", "pyarrow", "pandas", "dill", "xxhash", "multiprocess", "dateutil")
-GROUP = 8  # episodes from one seed
-EPISODES, TURNS = 64, 256  # rows of a batch: episodes of an environment with tools, else turns
+REQUIRED = ("trl", "datasets", "pyarrow", "pandas", "dill", "xxhash", "multiprocess", "dateutil")
+GROUP = 8  # episodes that share a seed
+EPISODES, TURNS = 64, 256  # rows of a batch: episodes for environments with tools, else turns
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("benchmarks.peers.trl_grpo", description=__doc__.splitlines()[0])
     flag = parser.add_argument
-    flag("--env-name", default="tools-calculator", help="one with tools, or a game in text")
+    flag("--env-name", default="tools-calculator", help="an environment with tools, or a text game")
     flag("--model", required=True, help="directory of a Hugging Face model")
-    flag("--seed", type=int, default=1, help="seed of everything random")
-    flag("--turns", type=int, default=20_480, help="environment turns after which training ends")
+    flag("--seed", type=int, default=1, help="random seed")
+    flag("--turns", type=int, default=20_480, help="training ends after this many turns")
     flag("--lr", type=float, default=4e-4, help="constant learning rate")
     flag("--epochs", type=int, default=1, help="passes over a batch, TRL's num_iterations")
     flag("--minibatches", type=int, default=1, help="optimizer steps of a pass")
     flag("--beta", type=float, default=0.0, help="coefficient of the KL penalty")
-    flag("--run-dir", type=Path, required=True, help="new directory of the run")
+    flag("--run-dir", type=Path, required=True, help="directory of the run, which must not exist")
     args = parser.parse_args(argv)
-    if missing := [name for name in NEEDS if find_spec(name) is None]:
+    if missing := [name for name in REQUIRED if find_spec(name) is None]:
         parser.error(
             f"{', '.join(missing)} missing: install TRL into a folder and name it in "
             "PYTHONPATH; the docstring of benchmarks/peers/trl_grpo.py has the command"
@@ -67,7 +64,7 @@ def train(args) -> None:
     from trl import GRPOTrainer
 
     class Steps(TrainerCallback):
-        """Tells the record when the updates of a batch are made."""
+        """Writes a line of the record after the updates of each batch."""
 
         def on_train_begin(self, config, state, control, **others):
             record.start()
@@ -79,8 +76,9 @@ def train(args) -> None:
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     tools = isinstance(make_env(args.env_name), ToolEnv)
     record = Record(args, EPISODES if tools else TURNS)
-    parts = tools_of(args, tokenizer, record) if tools else turns_of(args, tokenizer, record)
-    trainer = GRPOTrainer(args.model, processing_class=tokenizer, callbacks=[Steps()], **parts)
+    make = tool_arguments if tools else turn_arguments
+    settings = make(args, tokenizer, record)
+    trainer = GRPOTrainer(args.model, processing_class=tokenizer, callbacks=[Steps()], **settings)
     trainer.train()
     trainer.model.save_pretrained(args.run_dir / "model")
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
@@ -88,54 +86,22 @@ def train(args) -> None:
 
 
 def import_datasets() -> None:
-    """`datasets` cannot pickle a type of pyarrow 26 where it wants a fingerprint of its rows, which
-    it needs for its cache alone: a random number does."""
-    import secrets
+    """Make `datasets` work with pyarrow 26.
 
+    It pickles rows to get a fingerprint for its cache, and cannot pickle one of pyarrow's types.
+    The cache is not needed here, so the fingerprint is a random number.
+    """
     from datasets.fingerprint import Hasher
 
     Hasher.hash = classmethod(lambda cls, value: secrets.token_hex(8))
 
 
-class Record:
-    """Writes the files of a run in the form of main.py's."""
-
-    def __init__(self, args, rows: int):
-        self.turns, self.updates, self.last = 0, 0, deque(maxlen=CURVE_EPISODES)
-        args.run_dir.mkdir(parents=True)
-        self.file = args.run_dir / "metrics.jsonl"
-        names = ("trl", "transformers", "datasets", "torch")
-        versions = {name: version(name) for name in names}
-        known = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
-        known |= dict(num_turns=args.turns, n_env=rows, e_len=1, versions=versions)
-        text = json.dumps({"args": known, "git": None}, indent=2)
-        (args.run_dir / "args.json").write_text(text, encoding="utf-8")
-
-    def start(self) -> None:
-        self.worked = time.process_time()
-
-    def played(self, successes: list[bool], turns: int) -> None:
-        """Note the episodes of a batch."""
-        self.last.extend(successes)
-        self.turns += turns
-
-    def write(self) -> int:
-        """Write the line of an update; return how many turns have been played."""
-        now, self.updates = time.process_time(), self.updates + 1
-        line = {"update": self.updates, "turns": self.turns, "time/processor": now - self.worked}
-        line["rollout/episodes"] = len(self.last)
-        line["rollout/success"] = sum(self.last) / len(self.last)
-        self.worked = now
-        with self.file.open("a", encoding="utf-8") as file:
-            print(json.dumps(line), file=file)
-        print("turns {turns:6d}  success {rollout/success:.2f}".format(**line), flush=True)
-        return self.turns
-
-
 def config(args, rows: int, **others):
-    """Return a GRPOConfig. What is not named here or on the command line is TRL's default, but for
-    precision and recomputation, which would only slow a small model down on a processor, and for
-    Adam's beta, which is ours."""
+    """Return a GRPOConfig that keeps TRL's defaults except for the command line and what follows.
+
+    Mixed precision and recomputation are off, because they only slow down a small model on a CPU,
+    and Adam's beta is ours.
+    """
     from trl import GRPOConfig
 
     steps = args.epochs * args.minibatches
@@ -143,28 +109,29 @@ def config(args, rows: int, **others):
         output_dir=str(args.run_dir), seed=args.seed, learning_rate=args.lr,
         lr_scheduler_type="constant", adam_beta2=0.99, beta=args.beta, num_iterations=args.epochs,
         steps_per_generation=args.minibatches, per_device_train_batch_size=rows // args.minibatches,
-        max_steps=steps * args.turns,  # far too many: `Steps` ends the run
+        max_steps=steps * args.turns,  # an upper bound: `Steps` ends the run
         use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
         save_strategy="no", logging_strategy="no", disable_tqdm=True, **others,
     )  # fmt: skip
 
 
-def tools_of(args, tokenizer, record: Record) -> dict:
-    """Arguments of GRPOTrainer for an environment with tools."""
+def tool_arguments(args, tokenizer, record: Record) -> dict:
+    """Return arguments of GRPOTrainer for an environment with tools."""
     from datasets import Dataset
     from trl.chat_template_utils import qwen3_template
 
     flags = get_args(["--env-name", args.env_name, "--model", args.model])
     env, seeds = make_env(args.env_name), EpisodeSeeds(args.seed, 0)
-    asked = [{"role": "system", "content": env.system}, {"role": "user", "content": ""}]
-    count = args.turns // GROUP + EPISODES  # of questions: an episode takes a turn at least
-    rows = [{"prompt": asked, "seed": seeds.draw(k)} for k in range(count)]
-    tokenizer.response_template = qwen3_template  # how calls are written, for its parser
+    prompt = [{"role": "system", "content": env.system}, {"role": "user", "content": ""}]
+    count = args.turns // GROUP + EPISODES  # of questions: an episode has at least one turn
+    rows = [{"prompt": prompt, "seed": seeds.draw(k)} for k in range(count)]
+    tokenizer.response_template = qwen3_template  # tells TRL's parser how calls are written
 
     def reward(completions, environments, **others) -> list[float]:
-        rewards = [env._judge(said) for env, said in zip(environments, completions, strict=True)]
-        turns = sum(message["role"] == "assistant" for said in completions for message in said)
-        record.played([reward > 0 for reward in rewards], turns)
+        pairs = zip(environments, completions, strict=True)
+        rewards = [env._judge(messages) for env, messages in pairs]
+        roles = [message["role"] for messages in completions for message in messages]
+        record.add([reward > 0 for reward in rewards], roles.count("assistant"))
         return rewards
 
     limits = dict(max_completion_length=4 * env.max_turns * flags.response_limit,
@@ -177,8 +144,10 @@ def tools_of(args, tokenizer, record: Record) -> dict:
 
 
 def class_for(name: str) -> type:
-    """Return one of our environments with tools as TRL takes it: `reset` returns the question, and
-    each other public method is a tool."""
+    """Return one of our environments with tools as a class for TRL.
+
+    `reset` returns the question, and every other public method is a tool.
+    """
 
     class Environment:
         def __init__(self):
@@ -198,7 +167,7 @@ def class_for(name: str) -> type:
 
 
 def tool_for(name: str, function):
-    """Return a tool that answers as ours does, also to arguments that are wrong."""
+    """Return a tool with the same results as ours, including those for wrong arguments."""
 
     @functools.wraps(function)  # TRL shows the model its signature and docstring
     def call(self, **arguments) -> str:
@@ -207,16 +176,16 @@ def tool_for(name: str, function):
     return call
 
 
-def turns_of(args, tokenizer, record: Record) -> dict:
-    """Arguments of GRPOTrainer for an environment whose prompts are a window over past turns."""
+def turn_arguments(args, tokenizer, record: Record) -> dict:
+    """Return arguments of GRPOTrainer for an environment whose prompt shows the last turns."""
     from datasets import Dataset
 
     flags = get_args(["--env-name", args.env_name, "--model", args.model])
-    play = TurnRollouts(flags, tokenizer, EpisodeSeeds(args.seed, 0), TURNS, GROUP, record)
+    rollouts = TurnRollouts(flags, tokenizer, EpisodeSeeds(args.seed, 0), TURNS, GROUP, record)
     limits = dict(max_completion_length=flags.response_limit, num_generations=TURNS,
                   scale_rewards="none")  # fmt: skip
     return dict(
-        args=config(args, TURNS, **limits), rollout_func=play,
+        args=config(args, TURNS, **limits), rollout_func=rollouts,
         reward_funcs=lambda completions, advantage, **others: advantage,
         train_dataset=Dataset.from_list([{"prompt": ""}]),
     )  # fmt: skip

@@ -10,14 +10,15 @@ from transformers import AutoTokenizer
 from transformers.utils import get_json_schema
 
 import arguments
-from benchmarks.peers import compare, trl_grpo
+from benchmarks.peers import compare, perform, trl_grpo
 from benchmarks.peers.page import write_page
+from benchmarks.peers.plan import FACTORS, METHODS, SEARCH_SEED, TASKS, PeerRun, Plan
 from benchmarks.peers.turns import TurnRollouts, rows_of
 from envs.tools.calculator import Calculator
 from paper.runs import PROJECT
 
-TOOLS, GOTO = compare.TASKS
-DUAL, GRPO, TRL, STEPS = compare.METHODS
+TOOLS, GOTO = TASKS
+DUAL, GRPO, TRL, STEPS = METHODS
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played():
         env_name="babyai-goto", memory="window", memory_length=1, prompt_limit=1024
     )
     played = []
-    record = SimpleNamespace(played=lambda successes, turns: played.append((successes, turns)))
+    record = SimpleNamespace(add=lambda successes, turns: played.append((successes, turns)))
     ids_of_a_turn = tokenizer("THINK: on.\nACTION: turn left<|im_end|>")["input_ids"]
     trainer = SimpleNamespace(
         _generate_single_turn=lambda ids, *_: ([ids_of_a_turn] * len(ids), None)
@@ -121,8 +122,8 @@ def test_mistakes_have_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "find_spec", lambda name: None)
     folders = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     for words, message in [
-        ([], "TRL is missing: name the folder that it was installed into with --trl"),
-        (["--only", "moon"], "--only moon: its runs are tools-calculator-dual-gae, "),
+        ([], "TRL is missing: name the folder that it is installed in with --trl"),
+        (["--only", "moon"], "--only moon: the runs are tools-calculator-dual-gae, "),
     ]:
         assert compare.main([*folders, *words]) == 2
         assert message in capsys.readouterr().err
@@ -136,14 +137,16 @@ def made(plan, task, method, factor: float, seed: int, success: float) -> None:
     evals = [EVALUATION | {"update": 3, "eval/success": success}]
     settings = dict(env_name=task.env, num_turns=768, num_updates=80, seed=seed)
     versions = {"versions": {"trl": "1.16.0"}} if method is TRL else {}
-    write_run(plan.path(task, method, factor, seed), metrics, evals, **settings, **versions)
+    write_run(
+        plan.path(PeerRun(task, method, factor, seed)), metrics, evals, **settings, **versions
+    )
 
 
 def test_the_page_shows_recorded_and_missing_runs(tmp_path):
-    plan = compare.Plan(tmp_path / "runs")
-    for factor, success in zip(compare.FACTORS, (0.6, 0.8), strict=True):
+    plan = Plan(tmp_path / "runs")
+    for factor, success in zip(FACTORS, (0.6, 0.8), strict=True):
         assert plan.factor(TOOLS, TRL) is None
-        made(plan, TOOLS, TRL, factor, compare.SEARCH_SEED, success)
+        made(plan, TOOLS, TRL, factor, SEARCH_SEED, success)
     assert plan.factor(TOOLS, TRL) == 2 and plan.factor(TOOLS, GRPO) is None
     for seed in (1, 2):
         made(plan, TOOLS, TRL, 2.0, seed, 0.96)
@@ -165,20 +168,21 @@ def test_the_page_shows_recorded_and_missing_runs(tmp_path):
 
 
 def test_a_run_of_trl_ends_with_the_evaluation_by_main(tmp_path, capsys):
-    plan = compare.Plan(tmp_path)
+    plan = Plan(tmp_path)
     made(plan, TOOLS, STEPS, 1.0, 1, 0.5)
-    path = plan.path(TOOLS, STEPS, 1.0, 1)
+    run = PeerRun(TOOLS, STEPS, 1.0, 1)
+    path = plan.path(run)
     (path / "evaluation").mkdir()
     (path / "evaluation" / "eval.jsonl").write_text(json.dumps(EVALUATION | {"update": 0}) + "\n")
-    compare.adopt(path)
-    assert plan.found(TOOLS, STEPS, 1.0, 1).evals == [EVALUATION | {"update": 3}]
-    assert plan.make(TOOLS, STEPS, 1.0, 1, None, dry=True) == 0
+    perform.adopt_evaluation(path)
+    assert plan.found(run).evals == [EVALUATION | {"update": 3}]
+    assert perform.make(plan, run, None, dry=True) == 0
     assert capsys.readouterr().out.endswith("is finished\n")
 
 
 def test_the_copied_model_ends_the_agents_messages_without_a_line_break(tmp_path):
-    plan = compare.Plan(tmp_path)
-    for task in compare.TASKS:
+    plan = Plan(tmp_path)
+    for task in TASKS:
         plan.make_model(task)
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     text = AutoTokenizer.from_pretrained(plan.model(TOOLS)).apply_chat_template(

@@ -1,0 +1,54 @@
+"""Records a run of TRL in the files that main.py writes."""
+
+import json
+import time
+from collections import deque
+from importlib.metadata import version
+from pathlib import Path
+
+from paper.compared import CURVE_EPISODES
+
+PACKAGES = ("trl", "transformers", "datasets", "torch")
+
+
+class Record:
+    """Writes args.json and metrics.jsonl. rows: rows of TRL's batch"""
+
+    def __init__(self, args, rows: int):
+        self.turns, self.updates = 0, 0
+        self.successes = deque(maxlen=CURVE_EPISODES)  # of the last episodes
+        args.run_dir.mkdir(parents=True)
+        self.file = args.run_dir / "metrics.jsonl"
+        settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
+        settings |= {
+            "num_turns": args.turns,
+            "n_env": rows,
+            "e_len": 1,
+            "versions": {name: version(name) for name in PACKAGES},
+        }
+        text = json.dumps({"args": settings, "git": None}, indent=2)
+        (args.run_dir / "args.json").write_text(text, encoding="utf-8")
+
+    def start(self) -> None:
+        self.processor_time = time.process_time()
+
+    def add(self, successes: list[bool], turns: int) -> None:
+        """Add the episodes of a batch, and the number of their turns."""
+        self.successes.extend(successes)
+        self.turns += turns
+
+    def write(self) -> int:
+        """Write the line of an update. Returns the number of turns so far."""
+        now, self.updates = time.process_time(), self.updates + 1
+        line = {
+            "update": self.updates,
+            "turns": self.turns,
+            "time/processor": now - self.processor_time,
+            "rollout/episodes": len(self.successes),
+            "rollout/success": sum(self.successes) / len(self.successes),
+        }
+        self.processor_time = now
+        with self.file.open("a", encoding="utf-8") as file:
+            print(json.dumps(line), file=file)
+        print("turns {turns:6d}  success {rollout/success:.2f}".format(**line), flush=True)
+        return self.turns
