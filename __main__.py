@@ -24,6 +24,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "report": ("reports.curves:main", [], "draw the learning curves of runs"),
     "failures": ("reports.failures:main", [], "group the failed episodes of a run"),
     "view": ("reports.viewer:main", [], "show the responses of a run's model"),
+    "check": ("reports.check:main", [], "check the files of a run"),
     "reproduce": ("paper.reproduce:main", [], "make a table or a figure of the paper"),
     "fetch": ("models.fetch:main", [], "fetch a real language model of 135 M parameters"),
     "clone": ("models.clone:main", [], "imitate demonstrations: a warm start for PPO"),

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -95,6 +96,14 @@ def remove_unfinished(folder: Path) -> None:
     for end in (".json", ".jsonl", ".md"):
         for leftover in folder.glob(f"*{end}.tmp"):
             remove(leftover)
+
+
+def leftovers(run: Path) -> list[Path]:
+    """Return what a killed process has left in a run directory, and perhaps files of the user's
+    that have such names."""
+    folders = [run, run / "model", run / "checkpoints"]
+    paths = [path for folder in folders for path in sorted(folder.glob("*"))]
+    return [path for path in paths if re.search(r"\.(tmp|old|trash(-\d+)?)$", path.name)]
 
 
 def remove(path: Path) -> None:
