@@ -15,6 +15,7 @@ from run.saved import (
     NAMES,
     checkpoints,
     damaged,
+    delete_old,
     is_complete,
     last_evaluation,
     model_update,
@@ -61,6 +62,8 @@ class Checkpoints:
             remove_unfinished(directory)
             remove_unfinished(directory / "model")
             restore_args(directory)
+            if not args.eval_only:  # a kill may have come before the last of them were deleted
+                delete_old(directory, KEPT, self.whole)
         ranks.wait()  # all ranks find the same folders
 
     def finished(self) -> bool:

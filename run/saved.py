@@ -92,8 +92,8 @@ def delete_old(run: Path, keep: int, whole: set[Path]) -> None:
 
     whole: checkpoints already known to be intact, which are not read again; this adds to it
     """
-    kept = 0
-    for path in reversed(checkpoints(run)):
+    kept, found = 0, checkpoints(run)
+    for path in reversed(found) if len(found) > keep else ():
         if kept == keep:
             discard(path)
         elif path in whole or damaged(path) is None:
