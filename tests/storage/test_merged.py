@@ -48,6 +48,20 @@ def test_turns_that_extend_one_another_share_a_row():
     assert batch.tokens.tolist() == [6, 7, 9, 3, 4, 5, 8]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "extends"),
+    [
+        ([1, 2, 3, 9, 7], True),  # the last token of the response may be another one
+        ([8, 2, 3, 9, 7], False),  # another prompt before the same response
+        ([1, 2, 8, 9, 7], False),  # another response
+        ([1, 2, 3], False),  # the response is not whole
+    ],
+)
+def test_a_turn_extends_the_last_one_only_with_its_prompt_and_response(prompt, extends):
+    samples = [Sample([1, 2], [3, 4]), Sample(prompt, [5])]
+    assert number_chains(samples, n_env=1) == [0, 0 if extends else 1]
+
+
 def test_a_chain_with_a_gap():
     (batch,) = micro_batches(SAMPLES, ROWS.together([4, 0]), 100)
     assert batch.rows.tolist() == [0, 4]
