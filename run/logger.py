@@ -8,6 +8,7 @@ from pathlib import Path
 
 from common.errors import RunError
 from common.ranks import ALONE, Ranks
+from ppo.engines.gap import GapWarning
 from run.card import refresh_card
 from run.console import Console
 from run.figures import batch_figures
@@ -53,6 +54,8 @@ class Logger:
 
     def describe(self, actor_critic, engine) -> None:
         """Print what this run is, before it starts."""
+        dtype = str(actor_critic.dtype).removeprefix("torch.")
+        self.gap_warning = GapWarning(dtype, self.args.temperature)
         args, count = self.args, sum(p.numel() for p in actor_critic.parameters()) / 1e6
         size = f"{count:.2f} M parameters, {'no' if args.update.no_critic else 'with the'} critic"
         self.say(f"{args.env_name}, {args.model} ({size}), {self.directory}")
@@ -95,6 +98,8 @@ class Logger:
             (9, f"grad {shown(metrics, 'ppo/grad_norm')}"),
             (4, f"{shown(metrics, 'time/total', '.1f')} s"),
         ])  # fmt: skip
+        if line := self.gap_warning(metrics["engine/logp_gap_mean"]):
+            self.say(line)
 
     def evaluation(self, update: int, figures: dict[str, float], envs, episodes: dict) -> None:
         """Record an evaluation of the policy after `update` updates.

@@ -16,9 +16,10 @@ import torch
 
 from common.errors import RunError
 from ppo.engines.contract import Engine, Response
+from ppo.engines.gap import explained_gap
 from ppo.engines.lockstep import TransformersEngine
 from ppo.engines.vllm_settings import CUDA, extra_options, sampling_params, start_vllm
-from ppo.engines.vllm_weights import GAPS, PROBES, gap_of, load_weights
+from ppo.engines.vllm_weights import PROBES, gap_of, load_weights
 
 
 class VLLMEngine(Engine):
@@ -150,7 +151,7 @@ class VLLMEngine(Engine):
         RunError: it is the first push, the second with such a gap in a row, or nothing finite
         """
         gap = gap_of(self, self.recent, actor_critic)
-        explained = GAPS[self.dtype] / min(1.0, self.temperature or 1.0)  # it divides the logits
+        explained = explained_gap(self.dtype, self.temperature)
         agreed, self.agreed = self.agreed, gap <= explained  # False where the gap is nan
         if not self.agreed:
             line = (

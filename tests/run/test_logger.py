@@ -12,6 +12,7 @@ from made_runs import EVALUATION
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import main
+from ppo.engines.contract import Engine
 from reports import viewer
 from run import records
 from run.logger import Logger
@@ -162,3 +163,19 @@ def test_blank_lines_of_a_repaired_log_are_skipped(tmp_path, boards):
     Logger(args, tmp_path, 1, None)
     boards.pop().close()
     assert shown(tmp_path) == {"a": [(1, 2.0)]}
+
+
+def test_a_gap_that_rounding_does_not_explain_is_one_line_of_the_run(
+    model_dir, tmp_path, monkeypatch, boards, capsys
+):
+    respond = Engine.response
+
+    def shifted(self, prompt, ids, logps):
+        return respond(self, prompt, ids, [logp - 0.75 for logp in logps])
+
+    monkeypatch.setattr(Engine, "response", shifted)
+    train(boards, tmp_path / "run", model_dir)
+    gaps = [line["engine/logp_gap_mean"] for line in lines(tmp_path / "run" / "metrics.jsonl")]
+    assert gaps == pytest.approx([0.75] * 3, abs=1e-4)
+    printed = capsys.readouterr().out
+    assert printed.count("engine and trainer differ by 0.75 per token") == 1
