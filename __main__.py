@@ -40,8 +40,10 @@ def main() -> int:
     name, *words = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `| head`
-        print(usage())
-        return 0
+        sys.path.insert(0, str(HOME))
+        from common.cli import run_printing
+
+        return run_printing(lambda: print(usage()), "turnwise")
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"choices: {', '.join(COMMANDS)}"

@@ -15,7 +15,7 @@ from shlex import quote
 from shutil import which
 from typing import Literal
 
-from common.cli import LOADING, Parser, print_status
+from common.cli import LOADING, Parser, print_status, run_printing
 from common.estimator import has_critic, is_whitened
 from common.execution import FORMS, TIMEOUT, env_workers
 from common.flags import (
@@ -337,8 +337,9 @@ def command_line(args: Arguments) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Print all settings of a command line, as a command line: `turnwise recipe`."""
-    print(command_line(get_args(argv, "python -m arguments", quick=True)))
-    return 0
+    name = "python -m arguments"
+    args = get_args(argv, name, quick=True)
+    return run_printing(lambda: print(command_line(args)), name)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ does not fit. The estimate itself is in run/estimate/.
 import sys
 
 from arguments import get_args
-from common.cli import command
+from common.cli import command, run_printing
 from common.plugins import UserError
 
 PROGRAM = "fit"
@@ -21,11 +21,10 @@ def main(argv: list[str] | None = None) -> int:
     from run.estimate.advice import print_estimate  # imports torch: mistakes are reported before
 
     try:
-        print_estimate(args)
+        return run_printing(lambda: print_estimate(args), PROGRAM)
     except UserError as error:
         print(f"{command(PROGRAM)}: error: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
 if __name__ == "__main__":

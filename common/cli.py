@@ -5,7 +5,9 @@ Any folder may import this file; it imports only the standard library.
 
 import argparse
 import os
+import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
@@ -31,8 +33,38 @@ def is_main() -> bool:
 def print_status(line: str) -> None:
     """Print once what the program is doing. Only rank 0 of main.py as the running program does."""
     if is_main() and os.environ.get("RANK", "0") == "0":
-        with suppress(BrokenPipeError):  # `Console` handles it later, when the run can be saved
+        with suppress(OSError):  # `Console` handles it later, when the run can be saved
             print(line, flush=True)
+
+
+def run_printing(program: Callable[[], int | None], name: str) -> int:
+    """Run a program whose work is to print, and return its exit code, 0 for None.
+
+    If the output cannot be written, one line says so and the code is 1. If its reader has left
+    (`| head`), the code is 141.
+    """
+    try:
+        try:
+            return program() or 0
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:  # another file
+            raise
+        discard_output()
+        if isinstance(error, BrokenPipeError):
+            return 128 + signal.SIGPIPE
+        print(f"{command(name)}: error: {lost_output(error)}", file=sys.stderr)
+        return 1
+
+
+def lost_output(error: OSError) -> str:
+    return f"cannot write to the standard output: {error.strerror}"
+
+
+def discard_output() -> None:
+    """Let the standard output lead nowhere, so that what is left in its buffer raises no errors."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 class Help(argparse.HelpFormatter):
@@ -54,6 +86,10 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, **options):
         super().__init__(prog=command(prog), formatter_class=Help, **options)
+
+    def print_help(self, file=None) -> None:
+        if code := run_printing(lambda: print(self.format_help(), end="", file=file), self.prog):
+            raise SystemExit(code)
 
     def error(self, message: str):
         sys.stderr.write(f"{self.prog}: error: {self.with_hint(message)}\n")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from common.cli import Parser
+from common.cli import Parser, run_printing
 from common.plugins import UserError
 
 
@@ -28,7 +28,7 @@ class Program(Parser):
         sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has all characters
         before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         try:
-            return work(self.parse_args(argv)) or 0
+            return run_printing(lambda: work(self.parse_args(argv)), self.prog)
         except (ValueError, OSError) as error:
             print(f"{self.prog}: error: {error}", file=sys.stderr)
             return 2
@@ -36,5 +36,4 @@ class Program(Parser):
             print(f"{self.prog}: interrupted", file=sys.stderr)
             return 130
         finally:
-            sys.stdout.flush()
             signal.signal(signal.SIGPIPE, before)

@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import Empty
 
 from common.chat import Chat
-from common.cli import Parser
+from common.cli import Parser, run_printing
 from common.masked import masked
 from common.plugins import UserError
 from common.run_file import links_in, read_text
@@ -61,8 +61,10 @@ def main(argv: list[str] | None = None) -> int:
         except ValueError as error:
             print(f"{parser.prog}: error: {error}", file=sys.stderr)
             return 2
-        print(f"API key: {'any' if options.any_key else session.secret}")
-        print(f"{args.model} is served at {endpoint.base_url}", flush=True)
+        key = "any" if options.any_key else session.secret
+        lines = f"API key: {key}\n{args.model} is served at {endpoint.base_url}"
+        if code := run_printing(lambda: print(lines), parser.prog):
+            return code
         answer_all(engine, render, session, options.seed)
     return 0
 

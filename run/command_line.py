@@ -13,8 +13,8 @@ def run_command_line(argv: list[str] | None, get_args: Callable, main: Callable,
     A user's mistake becomes one line.
     args: the arguments, if they were read before
     """
-    process.set_up()
     try:
+        process.set_up()
         args = args or get_args(argv)
         process.choose_threads(args.model)
         warn_if_too_large(args)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from run.process import output_is_lost
+from common.cli import command, discard_output, lost_output
 
 BAR_DELAY = 1.0  # seconds after which a phase gets a bar of its own
 COLUMN, WIDTH = 26, 78  # characters of a table's column and of the table
@@ -42,13 +42,15 @@ class Console:
         )
 
     def say(self, line: str) -> None:
-        """Print a line. If the reader is gone, end the run as if the terminal had hung up."""
+        """Print a line. If that is impossible, because the reader is gone or the disk full, end the
+        run as if the terminal had hung up."""
         try:
             self.bar.write(wrapped(line), file=sys.stdout)
             sys.stdout.flush()
-        except BrokenPipeError:
-            if not output_is_lost():
-                raise
+        except OSError as error:
+            discard_output()
+            if not isinstance(error, BrokenPipeError):
+                print(f"{command('main.py')}: error: {lost_output(error)}", file=sys.stderr)
             signal.raise_signal(signal.SIGHUP)  # run.stop handles it: the run is saved
 
     def say_parts(self, parts: list[tuple[int, str]]) -> None:

@@ -4,9 +4,10 @@ import os
 import signal
 import sys
 
-from common.cli import command
+from common.cli import command, discard_output, lost_output
 from common.errors import OtherRankFailed, RunError
 from common.plugins import UserError, location_of
+from run.files import NO_ROOM
 from run.process import output_is_lost
 
 
@@ -22,6 +23,10 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):  # before there is anything to save; see run.stop
         print(f"{command('main.py')}: interrupted", file=sys.stderr)
         return 130
+    if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
+        discard_output()
+        print(f"{command('main.py')}: error: {lost_output(error)}", file=sys.stderr)
+        return 1
     if not is_check(error):
         raise error
     if not isinstance(error, OtherRankFailed):

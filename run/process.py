@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from common.cli import command, is_main
+from common.cli import command, discard_output, is_main
 
 SMALL_MODEL = 10**8  # bytes of weights: about 50 million parameters in bfloat16
 THREADS = "OMP_NUM_THREADS"
@@ -76,7 +76,7 @@ def output_is_lost() -> bool:
     poll.register(1, 0)  # errors are always reported
     lost = any(events & select.POLLERR for _, events in poll.poll(0))
     if lost:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        discard_output()
     return lost
 
 
