@@ -71,8 +71,8 @@ class SlowEnvs(ResilientPool):
         self.count = Counter()  # environment -> turns so far
         self.ready_at, self.steps = {}, {}  # environment -> time of its answer, and its Step
 
-    def send(self, i: int, response: str) -> None:
-        super().send(i, response)
+    def send(self, i: int, response: str, truncated: bool = False) -> None:
+        super().send(i, response, truncated)
         self.steps |= dict(super().poll())
         self.count[i] += 1
         seed = (self.repetition, i, self.count[i], 2)
