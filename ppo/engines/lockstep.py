@@ -68,7 +68,7 @@ class TransformersEngine(Engine):
                 kept = [b for b, row in enumerate(rows) if row in unfinished]
                 keep = torch.tensor(kept, device=ids.device)
                 ids, positions, mask = ids[keep], positions[keep], mask[keep]
-                cache.batch_select_indices(keep)
+                cache.reorder_cache(keep)  # the one that caches of linear attention have, too
                 rows = [rows[b] for b in kept]
         return out_ids, out_logps
 

@@ -55,6 +55,18 @@ def accept(lm, compute: Compute, packed: bool = False, tokens: int = 0) -> Compu
     return chosen
 
 
+@torch.no_grad()
+def accept_adapters(lm, compute: Compute) -> None:
+    """UserError: the layers of a model do not compute once they have adapters."""
+    try:
+        ids, mask = test_turns(lm, 0)
+        logits_of(lm, ids, mask, compute)
+    except Exception as error:  # routers that return tuples, for one, are linear layers to peft
+        reason = shorten(str(error) or repr(error), 160)
+        name = type(lm).__name__
+        raise UserError(f"--lora-rank: peft's adapters do not fit {name} ({reason})") from error
+
+
 def test_turns(lm, tokens: int) -> tuple[Tensor, Tensor]:
     """Return ids and response_mask, both (2, L), of two turns. The second one is shorter and ends
     in padding; the first one has two responses, as merged turns have."""
@@ -130,6 +142,8 @@ def _packed(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
     except Exception as error:  # layers fail in many ways at options that are not theirs
         stop_packing(lm, before)
         reason = shorten(str(error) or repr(error), 160)
+        if not isinstance(error, ValueError):
+            reason = f"some of its layers need rows of one turn ({reason})"
         print_status(f"{type(lm).__name__} is trained in padded rows, not in packed ones: {reason}")
         return compute
     return rows

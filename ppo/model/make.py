@@ -4,7 +4,7 @@ import torch
 
 from common.cli import print_status
 from common.plugins import UserError
-from ppo.model.acceptance import accept
+from ppo.model.acceptance import accept, accept_adapters
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.decoder import Compute, padded, recomputed, stored
 from ppo.model.pretrained import load_lm
@@ -55,8 +55,13 @@ def build(
         from ppo.model.lora import LoraActor, LoraActorCritic
 
         if critic_layers is None:
-            return LoraActor(lora_rank, lm, compute=compute)
-        return LoraActorCritic(lora_rank, lm, critic_layers=critic_layers, compute=compute)
+            actor_critic = LoraActor(lora_rank, lm, compute=compute)
+        else:
+            actor_critic = LoraActorCritic(
+                lora_rank, lm, critic_layers=critic_layers, compute=compute
+            )
+        accept_adapters(lm, compute)
+        return actor_critic
     if critic_layers is None:
         from ppo.model.actor import ActorOnly
 

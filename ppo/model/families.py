@@ -1,0 +1,157 @@
+"""Families of models, tried as tiny random ones: python -m ppo.model.families
+
+It prints the table of docs/larger-models.md. A row says what `ppo.model.acceptance` decides, and
+whether the transformers engine samples what is trained, and whether adapters train.
+"""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from warnings import catch_warnings, simplefilter
+
+import torch
+import transformers
+
+from common.plugins import UserError
+from ppo.engines.lockstep import TransformersEngine
+from ppo.model import packing
+from ppo.model.make import build
+from storage.minibatch import MicroBatch
+
+WINDOW, PROMPT, RESPONSE = 16, 24, 8  # tokens
+SIZES = dict(
+    vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+    num_key_value_heads=2, head_dim=16, max_position_embeddings=128, initializer_range=0.3,
+    bos_token_id=None, eos_token_id=0, pad_token_id=0, tie_word_embeddings=False,
+)  # fmt: skip
+LOCAL = dict(sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention"])
+LINEAR = dict(
+    layer_types=["linear_attention", "full_attention"], linear_num_value_heads=2,
+    linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
+)  # fmt: skip
+EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+# (name, config and model without their endings, settings besides SIZES)
+FAMILIES = [
+    ("Llama 3", "Llama", "Llama", {}),
+    ("Qwen2.5", "Qwen2", "Qwen2", {}),
+    ("Qwen3", "Qwen3", "Qwen3", {}),
+    ("Qwen3-MoE", "Qwen3Moe", "Qwen3Moe", EXPERTS),
+    ("Qwen3-Next", "Qwen3Next", "Qwen3Next",
+     LINEAR | EXPERTS | dict(shared_expert_intermediate_size=16)),
+    ("Qwen3.5", "Qwen3_5Text", "Qwen3_5", LINEAR),
+    ("Mistral", "Mistral", "Mistral", dict(sliding_window=WINDOW)),
+    ("Ministral 3", "Ministral3", "Ministral3", dict(sliding_window=WINDOW)),
+    ("Gemma 3 (text)", "Gemma3Text", "Gemma3", LOCAL),
+    ("Gemma 4 (text)", "Gemma4Text", "Gemma4",
+     LOCAL | dict(global_head_dim=16, vocab_size_per_layer_input=64,
+                  hidden_size_per_layer_input=0)),
+    ("OLMo 3", "Olmo3", "Olmo3", LOCAL),
+    ("OLMo-hybrid", "OlmoHybrid", "OlmoHybrid", LINEAR),
+    ("gpt-oss", "GptOss", "GptOss", LOCAL | dict(num_local_experts=4, num_experts_per_tok=2)),
+    ("SmolLM3", "SmolLM3", "SmolLM3", {}),
+    ("StableLM", "StableLm", "StableLm", {}),
+    ("Granite", "Granite", "Granite", dict(logits_scaling=8.0)),
+    ("LFM2", "Lfm2", "Lfm2", dict(layer_types=["conv", "full_attention"], block_ff_dim=32)),
+    ("Llama 4 (text)", "Llama4Text", "Llama4",
+     dict(attention_chunk_size=WINDOW, num_local_experts=2, intermediate_size_mlp=32,
+          layer_types=["chunked_attention", "full_attention"])),
+]  # fmt: skip
+
+
+@dataclass
+class Row:
+    """What was found for a family; the texts of the columns of the table."""
+
+    family: str
+    trained: str = "no"
+    rows: str = ""
+    masks: str = ""
+    engine: str = ""
+    lora: str = ""
+    reason: str = ""
+
+
+def try_family(name: str, config: str, model: str, more: dict) -> Row:
+    """Build the tiny model of a family in all ways, and return what became of it."""
+    row = Row(name)
+    try:
+        actor_critic = build(tiny(config, model, more), 1, packed=True, tokens=PROMPT + RESPONSE)
+        two_steps(actor_critic)
+        row.trained = "yes"
+        is_packed = actor_critic.compute.arrange is packing.packed
+        row.rows = "packed" if is_packed else "padded"
+        plain = is_packed or not hasattr(actor_critic.compute.activations, "kinds")
+        row.masks = "causal" if plain else "its own"
+        row.engine = "yes" if engine_gap(actor_critic) < 1e-4 else "no"
+        lora = build(tiny(config, model, more), 1, tokens=PROMPT + RESPONSE, lora_rank=2)
+        two_steps(lora)
+        row.lora = "yes"
+    except UserError as error:
+        row.reason = str(error).split(";")[0]
+    return row
+
+
+def tiny(config: str, model: str, more: dict):
+    torch.manual_seed(0)
+    settings = getattr(transformers, f"{config}Config")(**SIZES | more)
+    return getattr(transformers, f"{model}ForCausalLM")(settings).eval()
+
+
+def two_steps(actor_critic) -> None:
+    """Take two steps of SGD; each must give finite gradients."""
+    for _ in range(2):
+        scores = actor_critic(turn(torch.arange(1, PROMPT + RESPONSE + 1), PROMPT))
+        (scores.logps.mean() + scores.values.square().mean()).backward()
+        for p in [*actor_critic.actor_parameters(), *actor_critic.critic_parameters()]:
+            if p.grad is not None:
+                assert p.grad.isfinite().all()
+                p.data -= 1e-4 * p.grad
+                p.grad = None
+
+
+@torch.no_grad()
+def engine_gap(actor_critic) -> float:
+    """Return the largest difference of a sampled token's log-probs, of two ragged prompts."""
+    tokenizer = SimpleNamespace(decode=lambda ids: "".join(chr(97 + i) for i in ids))
+    engine, gap = TransformersEngine(tokenizer, {0}, RESPONSE, 1.0, max_num_seqs=2), 0.0
+    engine.push_weights(actor_critic)
+    for slot, length in enumerate((PROMPT, PROMPT // 3)):
+        ids = list(range(1, length + 1))
+        sampling = SimpleNamespace(temperature=None, max_tokens=None)
+        engine.submit(slot, SimpleNamespace(ids=ids, opened="", sampling=sampling), seed=(slot,))
+    for _, response in engine.step():
+        ids = torch.tensor([*response.prompt.ids, *response.ids])
+        ours = actor_critic(turn(ids, len(response.prompt.ids))).logps
+        gap = max(gap, (ours - torch.tensor(response.logps)).abs().max().item())
+    return gap
+
+
+def turn(ids: torch.Tensor, prompt: int) -> MicroBatch:
+    """Return a turn as a micro-batch; prompt: its number of prompt tokens"""
+    mask = torch.arange(len(ids))[None] >= prompt
+    return MicroBatch(
+        torch.tensor([0]), ids[None], mask, ids[prompt:], torch.ones(len(ids) - prompt)
+    )
+
+
+def table() -> str:
+    """Return the table of docs/larger-models.md."""
+    lines = [
+        "| family | trains | rows | masks | transformers engine | LoRA | why not |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, config, model, more in FAMILIES:
+        lines.append(cells(try_family(name, config, model, more)))
+    return "\n".join(lines)
+
+
+def cells(row: Row) -> str:
+    """Return a row as a line of the table."""
+    texts = (row.family, row.trained, row.rows, row.masks, row.engine, row.lora, row.reason)
+    return f"| {' | '.join(texts)} |".replace("|  ", "| ")
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    with catch_warnings():
+        simplefilter("ignore")  # of peft, about experts
+        print(table())
