@@ -1,4 +1,4 @@
-"""Families of models, tried as tiny random ones: python -m ppo.model.families
+"""Families of models, tried as tiny random ones: python -m benchmarks.families
 
 It prints the table of docs/larger-models.md. A row says what `ppo.model.acceptance` decides, and
 whether the transformers engine samples what is trained, and whether adapters train.

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ppo.model.families import FAMILIES, cells, try_family
+from benchmarks.families import FAMILIES, cells, try_family
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "larger-models.md").read_text()
-ROWS = {
-    line.split(" | ")[0].removeprefix("| "): line for line in re.findall(r"^\| .*$", PAGE, re.M)
-}
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "larger-models.md").read_text()
+LINES = re.findall(r"^\| .*$", PAGE, re.M)
+ROWS = {line.split(" | ")[0].removeprefix("| "): line for line in LINES}
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=[family[0] for family in FAMILIES])
