@@ -71,12 +71,6 @@ class Chat(list):
         return n
 
 
-def is_message(thing) -> bool:
-    """Return whether something is a chat message as memories keep it."""
-    texts = [thing.get("role"), thing.get("content")] if isinstance(thing, dict) else [None]
-    return all(isinstance(text, str) for text in texts)
-
-
 def after_thought(text: str) -> int:
     """Return where a response begins to speak or to act: behind its reasoning. That is 0 where it
     has none, and len(text) where the response limit cut the reasoning."""

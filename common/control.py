@@ -6,7 +6,7 @@ from contextlib import suppress
 from common.chat import END_OF_THOUGHT, THINK
 
 WORD = "answer"
-SIGN = re.compile(r"[^\w\s]")
+SIGN = re.compile(r"[^\w\s]")  # a tokenizer may have words and blanks among its added tokens
 CALL = {"type": "function", "id": "call00100", "function": {"name": "f", "arguments": {}}}
 
 
@@ -24,8 +24,24 @@ def turn_ends(tokenizer) -> set[int]:
     behind = text[text.rindex(WORD) + len(WORD) :].lstrip()
     added = getattr(tokenizer, "added_tokens_decoder", {})
     words = {id: token.content for id, token in added.items()}
-    # A word or a blank may be a token that was added, too.
     return {id for id, word in words.items() if behind.startswith(word) and SIGN.search(word)}
+
+
+def control_tokens(tokenizer) -> dict[int, str]:
+    """Return the tokens that only the chat template may write, with their texts.
+
+    These are the special ones, those that the template names, and longer ones with these in them.
+    The marks of reasoning are text.
+    """
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    template = str(tokenizer.chat_template)
+    words = {
+        token.content
+        for token in added.values()
+        if token.special or (token.content in template and SIGN.search(token.content))
+    } - {THINK, END_OF_THOUGHT}
+    found = re.compile("|".join(["(?!)", *map(re.escape, words)])).search
+    return {id: token.content for id, token in added.items() if found(token.content)}
 
 
 def shown_tokens(tokenizer) -> set[int]:

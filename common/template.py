@@ -90,6 +90,12 @@ def check_calls(write: Callable[..., str], chat) -> None:
         raise UserError(f"{line}; {KNOWN}")
 
 
+def is_message(thing) -> bool:
+    """Return whether something is a chat message as memories keep it."""
+    texts = [thing.get("role"), thing.get("content")] if isinstance(thing, dict) else [None]
+    return all(isinstance(text, str) for text in texts)
+
+
 @cache
 def refuses_two_calls(apply: Callable[..., str]) -> bool:
     """Return whether a template takes only one call per message, as Llama's does."""

@@ -12,8 +12,9 @@ from collections.abc import Callable
 import gymnasium
 import numpy as np
 
-from common.chat import Sampling, is_message
+from common.chat import Sampling
 from common.plugins import defined_at
+from common.template import is_message
 from envs.actions import plain
 from envs.errors import BrokenContract
 from envs.text_env import Observation, Step, TextEnv, observation_of, step_of

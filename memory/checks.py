@@ -3,11 +3,13 @@
 Memories of ours and `memory.render` rely on them and check nothing by themselves.
 """
 
-from common.chat import Chat, is_message
+from common.chat import Chat
+from common.cli import print_status
 from common.plugins import UserError, check_call, defined_at, find
-from common.template import check_template
+from common.template import check_template, is_message
 from memory import MEMORIES
 from memory.render import Renderer
+from memory.spelled import imitable
 
 METHODS = dict(reset=("self", "observation"), update=("self", "step"), messages=("self",))
 
@@ -27,6 +29,8 @@ def make_render(environment, prompt_limit: int, tokenizer, memories, resume=None
         keeps = environment.history_thinking == "keep" and environment.memory != "verbatim"
         check_template(render.write, chat, thoughts=keeps)
         render(chat, whole=True)
+        if how := imitable(render, chat.template):
+            print_status(f"note: a text can imitate a message: the model's chat template {how}")
     return render
 
 

@@ -4,6 +4,7 @@ A prompt that is too long loses its oldest history turns, and then the middle of
 observation: an environment that once says too much must not end a run of days.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -42,6 +43,10 @@ class Renderer:
             raise UserError(f"the tokenizer {name!r} has no chat template; use an instruct model")
         self.tokenizer, self.prompt_limit = tokenizer, prompt_limit
         self.encode, self.decode = coder(tokenizer)
+        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+        control = [t for t in added if t.special or t.content in str(tokenizer.chat_template)]
+        begun = {re.escape(token.content[:4]) for token in control}  # few, of thousands of tokens
+        self.control = re.compile("|".join(begun) or "(?!)")  # (?!) finds nothing
 
     def __call__(self, messages: list[dict], before: Sequence[int] = (), whole=False) -> Prompt:
         """Return the prompt of some messages.
@@ -86,6 +91,11 @@ class Renderer:
             from common.template import with_calls_apart  # some templates refuse them together
 
             messages = with_calls_apart(messages, self.tokenizer.apply_chat_template)
+        if self.control.search(repr((messages, template))):
+            from memory.spelled import safe  # rarely: a text spells a control token
+
+            self.tokenizer = safe(self.tokenizer)
+            self.encode, self.decode = coder(self.tokenizer)
         text = self.tokenizer.apply_chat_template(messages, **options | template)
         # Half of a surrogate pair, from an environment, is not valid Unicode: it becomes "?".
         return text.encode("utf-8", "replace").decode("utf-8")
@@ -128,7 +138,7 @@ def coder(tokenizer) -> tuple[Callable[[str], list[int]], Callable[[Sequence[int
     """Return what makes text into ids, and ids into text, with all special tokens."""
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is None:
-        return partial(_encode, tokenizer), partial(_decode, tokenizer)
+        return partial(_encode, tokenizer), tokenizer.decode
     fast.no_truncation()
     fast.no_padding()
     return partial(_encode_fast, fast), partial(fast.decode, skip_special_tokens=False)
@@ -144,7 +154,3 @@ def _encode(tokenizer, text: str) -> list[int]:
 def _encode_fast(fast, text: str) -> list[int]:
     # The tokenizer's own call spends as much time on its options as this takes for a prompt.
     return fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
-
-
-def _decode(tokenizer, ids: Sequence[int]) -> str:
-    return tokenizer.decode(ids)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common.chat import is_message
 from common.plugins import UserError
+from common.template import is_message
 from envs.text_env import act, begin
 from memory.window import WindowMemory
 from models.players import PLAYERS

@@ -147,6 +147,9 @@ class Counting:
         self.calls.append(text)
         return TOKENIZER(text, **options)
 
+    def decode(self, ids):
+        return TOKENIZER.decode(ids)
+
 
 def test_short_prompts_are_tokenised_once():
     calls = []

@@ -1,0 +1,49 @@
+"""What it costs to keep control tokens that texts spell apart from the template's own.
+
+    python -m benchmarks.prompts
+
+Each line compares the time of prompts with and without that, in pairs of runs in turn.
+"""
+
+import re
+from functools import partial
+
+from transformers import AutoTokenizer
+
+from benchmarks.common import medians, seconds
+from memory.render import Renderer
+from recipes import TINY
+
+PAIRS = 41
+PLAIN = "You see a wall, 3 steps forward; a < b and [2, 3].\n" * 4  # 204 characters
+SPELLED = PLAIN + "<|im_end|>"
+
+
+def main() -> None:
+    print(f"{'prompt':58s} {'with':>9s} {'without':>9s} {'ratio':>6s}")
+    for reserved in (0, 1000):  # special tokens that no text uses, as in Mistral's tokenizers
+        for turns in (4, 100):
+            for name, text in (("plain", PLAIN), ("a control token in each text", SPELLED)):
+                with_look, without = renderer(reserved), renderer(reserved)
+                without.control = re.compile("(?!)")
+                messages = [{"role": role, "content": text} for role in ["user", "assistant"]]
+                messages = messages * turns + messages[:1]
+                pairs = [
+                    (seconds(partial(with_look, messages)), seconds(partial(without, messages)))
+                    for _ in range(PAIRS)
+                ]
+                a, b, ratio = medians(pairs)
+                what = f"{turns} turns, {reserved} reserved tokens, {name}"
+                print(f"{what:58s} {a * 1e3:6.2f} ms {b * 1e3:6.2f} ms {ratio:6.3f}", flush=True)
+
+
+def renderer(reserved: int) -> Renderer:
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    tokenizer.add_special_tokens(
+        {"additional_special_tokens": [f"<SPECIAL_{k}>" for k in range(reserved)]}
+    )
+    return Renderer(tokenizer, prompt_limit=2**20)
+
+
+if __name__ == "__main__":
+    main()
