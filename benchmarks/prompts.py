@@ -2,19 +2,18 @@
 
     python -m benchmarks.prompts
 
-Each line compares the time of prompts with and without that, in pairs of runs in turn.
+Each line compares the processor time of a prompt with and without that, in pairs of runs in turn.
 """
 
 import re
-from functools import partial
 
 from transformers import AutoTokenizer
 
-from benchmarks.common import medians, seconds
+from benchmarks.common import Stopwatch, medians
 from memory.render import Renderer
 from recipes import TINY
 
-PAIRS = 41
+PAIRS = 11
 PLAIN = "You see a wall, 3 steps forward; a < b and [2, 3].\n" * 4  # 204 characters
 SPELLED = PLAIN + "<|im_end|>"
 
@@ -28,13 +27,22 @@ def main() -> None:
                 without.control = re.compile("(?!)")
                 messages = [{"role": role, "content": text} for role in ["user", "assistant"]]
                 messages = messages * turns + messages[:1]
+                n = 400 // turns
                 pairs = [
-                    (seconds(partial(with_look, messages)), seconds(partial(without, messages)))
+                    (time_of(with_look, messages, n), time_of(without, messages, n))
                     for _ in range(PAIRS)
                 ]
                 a, b, ratio = medians(pairs)
                 what = f"{turns} turns, {reserved} reserved tokens, {name}"
                 print(f"{what:58s} {a * 1e3:6.2f} ms {b * 1e3:6.2f} ms {ratio:6.3f}", flush=True)
+
+
+def time_of(render: Renderer, messages: list[dict], times: int) -> float:
+    """Return the processor seconds of one prompt."""
+    with Stopwatch() as took:
+        for _ in range(times):
+            render(messages)
+    return took.processor_seconds / times
 
 
 def renderer(reserved: int) -> Renderer:
