@@ -88,8 +88,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=command(prog), formatter_class=Help, **options)
 
     def print_help(self, file=None) -> None:
-        if code := run_printing(lambda: print(self.format_help(), end="", file=file), self.prog):
-            raise SystemExit(code)
+        help = self.format_help()
+        if run_printing(lambda: print(help, end="", file=file), self.prog) == 1:
+            raise SystemExit(1)  # but a reader that has left has read enough
 
     def error(self, message: str):
         sys.stderr.write(f"{self.prog}: error: {self.with_hint(message)}\n")
