@@ -10,6 +10,7 @@ import functools
 import re
 import string
 from collections.abc import Callable, Collection
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import gymnasium
@@ -186,19 +187,22 @@ def step_of(response: str, text: str, reward, terminated, truncated, info: dict)
         success=bool(info["success"]),
         observation=observation_of(text, info),
         metrics={str(name): float(x) for name, x in info.get("metrics", {}).items()},
-        reply=info.get("reply"),
+        reply=deepcopy(info.get("reply")),
     )
 
 
 def observation_of(text: str, info: dict) -> Observation:
-    """Make an Observation of its text and of the `info` that came with it."""
+    """Make an Observation of its text and of the `info` that came with it.
+
+    Messages are copied: the environment may change its own dicts when the episode goes on.
+    """
     return Observation(
         text,
         kept=info["kept"],
         system=info["system"],
         instruction=info["instruction"],
-        messages=tuple(info.get("messages", ())),
-        template=dict(info.get("template", {})),
+        messages=tuple(deepcopy(list(info.get("messages", ())))),
+        template=deepcopy(dict(info.get("template", {}))),
         sampling=info.get("sampling", Sampling()),
         replayable=bool(info.get("replayable", True)),
     )

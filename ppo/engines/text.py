@@ -19,13 +19,13 @@ def hidden_tokens(tokenizer) -> set[int]:
 
 def split_text(decode: Callable[[list[int]], str], ids: list[int]) -> list[str]:
     """Return the text that each token adds to the text before it. If several tokens make one
-    character, the last of them adds it."""
+    character, the last of them adds it, also if the response limit cuts the character."""
     # Tokens are decoded after one that comes before them, because a first word may lose its space.
     pieces, before, begin = [], 0, 0  # characters begin at the tokens `before` and `begin`
     for end in range(1, len(ids) + 1):
         known = decode(ids[before:begin])
         now = decode(ids[before:end])
-        whole = not now.endswith("\N{REPLACEMENT CHARACTER}")
+        whole = not now.endswith("\N{REPLACEMENT CHARACTER}") or end == len(ids)
         pieces.append(now[len(known) :] if whole else "")
         if whole:
             before, begin = begin, end

@@ -5,11 +5,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import pytest
+from gymnasium.spaces import Text
 
 import memory
 from common.chat import Sampling
-from envs.text_env import Observation, Step
+from envs.text_env import Observation, Step, act, begin
 from memory.window import WindowMemory
 
 SYSTEM, OPENING = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Buy."}
@@ -291,3 +293,35 @@ def test_mistakes(name, length, message):
     with pytest.raises(ValueError, match=message) as raised:
         memory.make(name, length)
     assert "\n" not in str(raised.value)
+
+
+class OneMessage(gymnasium.Env):
+    """Keeps one dict of its message and one of its reply, and changes them in place."""
+
+    observation_space = action_space = Text(100)
+
+    def reset(self, *, seed=None, options=None):
+        self.turn, self.message, self.reply = 0, {"role": "user"}, {"role": "assistant"}
+        return self.shown()
+
+    def step(self, response):
+        self.turn += 1
+        text, info = self.shown()
+        return text, 0.0, False, False, info
+
+    def shown(self):
+        self.message["content"] = f"turn {self.turn}"
+        self.reply["content"] = f"answer {self.turn}"
+        look = dict(system="", instruction="", kept="", messages=[self.message], reply=self.reply)
+        turn = dict(kept_response="x", action="x", valid=True, action_at=0, success=False)
+        return "text", look | turn
+
+
+def test_an_environment_may_change_its_messages_in_place():
+    # A worker's messages are copies, since they are pickled; in one process they must be, too.
+    env, window = OneMessage(), WindowMemory(4)
+    window.reset(begin(env, seed=1))
+    for _ in range(2):
+        window.update(act(env, "x"))
+    expected = ["turn 0", "answer 1", "turn 1", "answer 2", "turn 2"]
+    assert [message["content"] for message in window.messages()] == expected
