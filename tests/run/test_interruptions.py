@@ -29,7 +29,7 @@ KINDS = {  # name -> flags
 # Which worker answers first decides what the engine batches together, and so its rounding.
 WITHOUT = {"workers": ["engine/"]}
 KILL = 9
-STOPS = os.environ.get("TURNWISE_INTERRUPTIONS", "4")
+STOPS = os.environ.get("TURNWISE_INTERRUPTIONS", "3")
 EVENTS = 300  # more than any of these runs has
 
 
@@ -50,9 +50,7 @@ def moments(kind: str) -> list[tuple[int, float]]:
     stops = int(STOPS)
     shares = [(k + rng.random()) / stops for k in range(stops)]
     rng.shuffle(shares)
-    others = [int(rng.choice(ENDING)) for _ in range(stops // 2)]
-    numbers = [KILL] * (stops - len(others)) + others
-    rng.shuffle(numbers)
+    numbers = [int(rng.choice(ENDING)) if k % 2 else KILL for k in range(stops)]
     return list(zip(numbers, shares, strict=True))
 
 
