@@ -103,7 +103,8 @@ def test_the_same_file_runs_against_a_server(name, run_of_calculator):
     needed = {"langgraph_agent": "langgraph", "openai_agent": "openai"}
     pytest.importorskip(needed[name])
     pytest.importorskip("httpx")
-    words = ["-m", f"examples.{name}", "--base-url", run_of_calculator, "--episodes", "2"]
+    url, key = run_of_calculator
+    words = ["-m", f"examples.{name}", "--base-url", url, "--api-key", key, "--episodes", "2"]
     done = run(words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("of 2 answers are right\n")
@@ -111,7 +112,7 @@ def test_the_same_file_runs_against_a_server(name, run_of_calculator):
 
 @pytest.fixture(scope="module")
 def run_of_calculator(tmp_path_factory):
-    """The address at which a run with the embedded model of the calculator is served."""
+    """The address at which a run with the embedded model of the calculator is served, and the key."""
     pytest.importorskip("httpx")
     from arguments import get_args
 
@@ -122,6 +123,7 @@ def run_of_calculator(tmp_path_factory):
     (folder / "args.json").write_text(json.dumps({"args": args}))
     words = ["-m", "reports.serve", folder, "--initial", "--port", "0"]
     process = Forked(words, ROOT)
-    yield process.stdout.readline().split()[-1]
+    key, url = (process.stdout.readline().split()[-1] for _ in range(2))
+    yield url, key
     process.send_signal(signal.SIGTERM)
     process.communicate()
