@@ -112,7 +112,7 @@ def test_the_same_file_runs_against_a_server(name, run_of_calculator):
 
 @pytest.fixture(scope="module")
 def run_of_calculator(tmp_path_factory):
-    """The address at which a run with the embedded model of the calculator is served, and the key."""
+    """Where a run with the embedded model of the calculator is served, and the key."""
     pytest.importorskip("httpx")
     from arguments import get_args
 
