@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 
 from envs.pool.host import EnvHost
-from envs.pool.worker import Worker, serve
+from envs.pool.worker import Worker
+from envs.pool.worker_process import serve
 
 MUST_RESET = object()
 LIVENESS_SECONDS = 1.0  # between checks whether silent workers are still alive

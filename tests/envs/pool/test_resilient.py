@@ -21,7 +21,7 @@ from envs.pool.host import EnvHost
 from envs.pool.make import make_envs
 from envs.pool.panel import evaluation_seeds
 from envs.pool.serial import EpisodeSeeds, training_seeds
-from envs.pool.worker import _next
+from envs.pool.worker_process import _next
 
 PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
 BOTH = pytest.mark.parametrize("workers", [0, 2])
