@@ -22,7 +22,7 @@ from common.plugins import UserError
 from common.run_file import links_in, read_text
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import Endpoint
-from envs.agents.requests import Refused
+from envs.agents.errors import Refused
 from envs.agents.session import Call, Session
 from envs.pool.cursor import ResponseText
 from envs.trust import refuse_foreign

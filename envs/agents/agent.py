@@ -32,7 +32,7 @@ from common.plugins import check_call, defined_at, find
 from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import endpoint
-from envs.agents.requests import Refused
+from envs.agents.errors import Refused
 from envs.agents.session import Call, Session
 from envs.errors import BrokenContract, Fault
 from envs.tools.tool_env import action

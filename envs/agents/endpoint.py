@@ -15,8 +15,8 @@ import time
 
 from envs.agents.completions import POLICY
 from envs.agents.dialect import DIALECTS, Dialect
+from envs.agents.errors import Refused
 from envs.agents.local_server import LocalHandler, LocalServer
-from envs.agents.requests import Refused
 from envs.agents.session import Call, Session
 from envs.agents.upstream import ask_upstream
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from common.awake import awake_seconds
-from envs.agents.requests import Refused
+from envs.agents.errors import Refused
 
 IDLE_SECONDS = 60.0  # that a connection may wait for its next request, or for the client to read
 REQUEST_SECONDS = 30.0  # that a request may take from its first byte to its last

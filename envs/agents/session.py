@@ -12,7 +12,8 @@ import secrets
 import threading
 
 from envs.agents.dialect import CHAT_COMPLETIONS, Dialect
-from envs.agents.requests import Refused, Request
+from envs.agents.errors import Refused
+from envs.agents.requests import Request
 
 CALLS_KEPT = 16  # answered calls of a session that a retry can still get
 ENDED = ("this episode is over", 401, "invalid_api_key")

@@ -8,7 +8,7 @@ from http.client import HTTPException
 from urllib.parse import unquote, urlsplit
 
 from common.masked import masked
-from envs.agents.requests import Refused
+from envs.agents.errors import Refused
 
 SECONDS = 600.0  # time limit for an answer
 

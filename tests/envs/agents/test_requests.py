@@ -3,7 +3,8 @@
 import pytest
 
 from common.chat import Sampling
-from envs.agents.requests import Refused, request_of
+from envs.agents.errors import Refused
+from envs.agents.requests import request_of
 
 ASKED = [{"role": "user", "content": "hello"}]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
