@@ -53,7 +53,7 @@ def make_env(name: str, **options):
 
         return make_adapted(name, **options)
     if ":" in name:
-        from envs.foreign import make_foreign
+        from envs.registered import make_foreign
 
         return make_foreign(name, **options)
     environment, task = find_class(name)

@@ -1,13 +1,11 @@
 """Checks what an environment returns, and describes a violation in one line.
 
-A user's environment is wrapped in `Checked`, which checks its return values before gymnasium's
-wrappers unpack them. `envs.pool.host` applies the same checks to every environment.
+Each check raises BrokenContract. `name` is the method whose result is checked.
+`envs.checked` applies the checks.
 """
 
-import functools
 import math
 import reprlib
-from collections.abc import Callable
 
 import gymnasium
 import numpy as np
@@ -17,106 +15,9 @@ from common.plugins import defined_at
 from common.template import is_message
 from envs.actions import plain
 from envs.errors import BrokenContract
-from envs.text_env import Observation, Step, TextEnv, observation_of, step_of
 
 RESET = "(observation, info)"
 STEP = "(observation, reward, terminated, truncated, info)"
-
-
-class Checked(gymnasium.Wrapper):
-    """Checks what a user's environment returns. This is the innermost wrapper."""
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None):
-        answer = self._call("reset", seed=seed, options=options)
-        check_reset(self.env, answer)
-        return answer
-
-    def step(self, action: str):
-        answer = self._call("step", action)
-        check_step(self.env, answer)
-        return answer
-
-    def _call(self, name: str, *args, **options):
-        try:
-            return getattr(self.env, name)(*args, **options)
-        except TypeError as error:
-            if error.__traceback__.tb_next:  # raised inside the method: the call itself was fine
-                raise
-            raise breach(self.env, name, f"cannot be called: {error}") from error
-
-
-def with_checks(env: gymnasium.Env) -> gymnasium.Env:
-    """Put `Checked` around a user's environment, inside the wrappers that gymnasium added."""
-    if not _is_helper(env):
-        return Checked(env)
-    env.env = with_checks(env.env)
-    return env
-
-
-def breach(env: gymnasium.Env, name: str, what: str) -> BrokenContract:
-    """Return the error about the method or attribute `name`, with its file and line.
-
-    what: the end of the sentence that begins with the name
-    """
-    while _is_helper(env) or (isinstance(env, gymnasium.Wrapper) and name not in vars(type(env))):
-        env = env.env
-    location = defined_at(getattr(type(env), name, None)) or defined_at(type(env))
-    spec = env.unwrapped.spec  # None, if gymnasium has not made it
-    return BrokenContract(f"{location}{spec.id if spec else type(env).__name__}.{name} {what}")
-
-
-def _is_helper(env: gymnasium.Env) -> bool:
-    """Return whether it is a wrapper of gymnasium or of this project, not of the user."""
-    home = type(env).__module__.partition(".")[0]
-    return isinstance(env, gymnasium.Wrapper) and home in ("gymnasium", "envs")
-
-
-def guarded(env: gymnasium.Env) -> gymnasium.Env:
-    """Check an environment's actions, and let a `TextEnv` check the results of its own methods.
-
-    `checked_begin` and `checked_act` check the rest. BrokenContract: its actions are wrong
-    """
-    inner = env.unwrapped
-    if isinstance(inner, TextEnv):
-        check_actions(inner, inner.actions)
-        inner._start = functools.partial(_checked_start, inner, inner._start)
-        inner._act = functools.partial(_checked_act, inner, inner._act)
-    return env
-
-
-def _checked_start(env: gymnasium.Env, start: Callable) -> str:
-    text = start()
-    check_observation(env, "_start", text)
-    return text
-
-
-def _checked_act(env: gymnasium.Env, act: Callable, action: str) -> tuple:
-    answer = act(action)
-    check_count(env, "_act", answer, "(observation text, reward, terminated, success)")
-    check_reward(env, "_act", answer[1])
-    return answer
-
-
-def checked_begin(env: gymnasium.Env, seed: int) -> Observation:
-    """Reset an environment and check the result. BrokenContract: it is wrong"""
-    answer = env.reset(seed=seed)
-    check_reset(env, answer)
-    check_info(env, "reset", answer[1])
-    return observation_of(*answer)
-
-
-def checked_act(env: gymnasium.Env, response: str) -> Step:
-    """Take a turn and check the result. BrokenContract: it is wrong"""
-    answer = env.step(response)
-    check_step(env, answer)
-    info = answer[-1]
-    check_texts(env, "step", info, ("kept_response", "action"))
-    check_keys(env, "step", info, ("valid", "action_at", "success"))
-    check_info(env, "step", info)
-    return step_of(response, *answer)
-
-
-# Each check raises BrokenContract. `name` is the method whose result is checked.
 
 
 def check_reset(env: gymnasium.Env, answer) -> None:
@@ -230,3 +131,21 @@ def _is_number(value) -> bool:
     except (TypeError, ValueError, OverflowError):
         return False
     return not isinstance(value, str | bytes)
+
+
+def breach(env: gymnasium.Env, name: str, what: str) -> BrokenContract:
+    """Return the error about the method or attribute `name`, with its file and line.
+
+    what: the end of the sentence that begins with the name
+    """
+    while is_helper(env) or (isinstance(env, gymnasium.Wrapper) and name not in vars(type(env))):
+        env = env.env
+    location = defined_at(getattr(type(env), name, None)) or defined_at(type(env))
+    spec = env.unwrapped.spec  # None, if gymnasium has not made it
+    return BrokenContract(f"{location}{spec.id if spec else type(env).__name__}.{name} {what}")
+
+
+def is_helper(env: gymnasium.Env) -> bool:
+    """Return whether it is a wrapper of gymnasium or of this project, not of the user."""
+    home = type(env).__module__.partition(".")[0]
+    return isinstance(env, gymnasium.Wrapper) and home in ("gymnasium", "envs")

@@ -18,7 +18,8 @@ from gymnasium.wrappers import TimeLimit
 
 from common.plugins import UserError
 from envs import LIBRARIES, library
-from envs.foreign import THINK_SAY, TIME_LIMIT, ForeignEnv, set_random
+from envs.foreign import THINK_SAY, ForeignEnv, set_random
+from envs.registered import TIME_LIMIT
 
 TEXT = Text(65536)
 

@@ -6,7 +6,7 @@
 import contextlib
 from collections.abc import Callable
 
-from envs.contract import checked_act, checked_begin, guarded
+from envs.checked import checked_act, checked_begin, guarded
 from envs.errors import fault_of
 from envs.text_env import Observation, Step
 

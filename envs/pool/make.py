@@ -5,8 +5,8 @@ from functools import partial
 
 from common.execution import execution
 from envs import AGENT
-from envs.foreign import announce_time_limit
 from envs.pool.resilient import ResilientPool
+from envs.registered import announce_time_limit
 from envs.variants import make_variant
 
 AGENT_GRACE_SECONDS = 5.0  # added to an agent's own time limit, before its worker is killed

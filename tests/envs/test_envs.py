@@ -12,9 +12,10 @@ import pytest
 from gymnasium.spaces import Text
 
 import envs
-from envs.foreign import announce_time_limit, choose
+from envs.foreign import choose
 from envs.pool.make import make_envs
 from envs.pool.serial import training_seeds
+from envs.registered import announce_time_limit
 from envs.variants import make_variant
 
 

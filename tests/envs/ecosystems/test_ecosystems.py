@@ -11,7 +11,7 @@ import pytest
 
 import envs
 from arguments import get_args
-from envs.foreign import announce_time_limit
+from envs.registered import announce_time_limit
 from envs.text_env import act, begin
 
 HAVE = {
