@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import agent_programs as agents
@@ -273,7 +274,7 @@ def test_too_many_programs_that_do_not_end_are_a_fault(play, monkeypatch):
     for thread in late:
         thread.start()
     monkeypatch.setattr(agent_threads, "MAX_LATE", 3)
-    monkeypatch.setattr(agent_threads, "_abandoned", [(0.0, thread) for thread in late])
+    monkeypatch.setattr(agent_threads, "_abandoned", [(-inf, thread) for thread in late])
     with pytest.raises(Fault, match="3 programs of earlier episodes do not end; --env-workers"):
         play("echo")
     stop.set()
