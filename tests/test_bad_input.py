@@ -248,11 +248,13 @@ def no_end_of_turn():
     nothing = dict(eos_token_id=None, eos_token=None)
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         config(name, **nothing)()
+    template(PLAIN)()
 
 
 ANOTHER_MODEL = dict(model_type="gpt2", n_layer=1, n_embd=64, n_head=2, vocab_size=386)
 OPEN_TEMPLATE = "{% for m in messages %}{{ m.role "
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('No system') }}{% endif %}"
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
 ONLY_THE_LAST = "user: {{ messages[-1].content }} assistant:"
 
 FILES = [
@@ -302,7 +304,7 @@ FILES = [
     ("no end of turn", no_end_of_turn, "", "its tokenizer has no end-of-turn token"),
     # as root no permission is missing: these are places where nobody can write
     ("run dir: used", write("used/file"), "--run-dir used",
-     "used is not empty; go on from it with --resume used, or name another --run-dir"),
+     "used is not empty, and there is no run in it; name another --run-dir"),
     ("run dir: a file", write("file"), "--run-dir file", "file is a file; name a directory"),
     ("run dir: in a file", write("file"), "--run-dir file/run", "cannot write to file/run: Not a"),
     ("run dir: a device", None, "--run-dir /dev/null", "/dev/null is a file; name a directory"),

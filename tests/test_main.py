@@ -93,7 +93,8 @@ def test_a_run_prints_its_progress(program):
     ]  # fmt: skip
     there = iter(output.splitlines())
     assert all(any(line.startswith(begin) for line in there) for begin in begins), output
-    assert str(run) in output.splitlines()[3] and "\r" not in output
+    [title] = [line for line in output.splitlines() if line.startswith("toy, ")]
+    assert str(run) in title and "\r" not in output
     # each of 4 environments has ended one episode: too few for a mean
     for piece in ("update    1/2  success -  return -  length -  (4 episodes)  valid 0.00  ",
                   "update    2/2", "eval after 0 updates", "eval after 2 updates"):  # fmt: skip

@@ -280,6 +280,7 @@ TRUSTED = [
 @pytest.mark.parametrize(("changes", "message"), TRUSTED)
 def test_a_resumed_run_prints_the_code_that_it_trusts(changes, message, tmp_path, capsys):
     plain = dict(memory="window", engine="auto", advantages="dual-gae", zero_stage=0)
+    plain |= dict(eval_only=False)
     Checkpoints(options(**plain | changes, resume=tmp_path), tmp_path, ALONE)
     out = capsys.readouterr().out
     assert out.startswith(f"{tmp_path}: {message}") if message else out == ""

@@ -29,7 +29,7 @@ KINDS = {  # name -> flags
 # Which worker answers first decides what the engine batches together, and so its rounding.
 WITHOUT = {"workers": ["engine/"]}
 KILL = 9
-STOPS = os.environ.get("TURNWISE_INTERRUPTIONS", "3")
+STOPS = os.environ.get("TURNWISE_INTERRUPTIONS", "2")
 EVENTS = 300  # more than any of these runs has
 
 

@@ -199,7 +199,6 @@ def count(path: Path) -> int:
         ("warm-up", signal.SIGUSR1),
         ("collection", signal.SIGHUP),
         ("collection", signal.SIGUSR1),
-        ("evaluation", signal.SIGTERM),
         ("evaluation", signal.SIGUSR2),
     ],
 )

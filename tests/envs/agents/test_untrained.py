@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 
-import gymnasium
 import pytest
 from conftest import make_response
-from gymnasium.spaces import Text
+from scripted_calls import Elsewhere, Script
 
 from common.chat import Chat, Sampling
 from envs.agents.untrained import with_untrained_calls
@@ -19,38 +17,6 @@ from memory.render import Prompt
 from ppo.engines.contract import Response
 from ppo.evaluation import EvaluationEpisodes
 from reports.zero_shot import Transcript
-
-TEXT = Text(1000)
-
-
-class Script(gymnasium.Env):
-    """Asks as the script of its seed (from 1) says: t is a turn that is trained, u a call that is
-    not. The answer to call k (from 0) pays 2^k, the last one ends the episode, "raise" fails."""
-
-    observation_space = action_space = TEXT
-
-    def __init__(self, *scripts: str):
-        self.scripts = scripts
-
-    def reset(self, *, seed=None, options=None):
-        self.script, self.k = self.scripts[(seed - 1) % len(self.scripts)], 0
-        return self._asked()
-
-    def step(self, response):
-        if response == "raise":
-            raise KeyError("lost")
-        reward, self.k = 2.0**self.k, self.k + 1
-        text, info = self._asked()
-        facts = dict(kept_response=response, action=response, valid=response != "bad", action_at=0)
-        end = self.k == len(self.script)
-        return text, reward, end, False, info | facts | dict(success=end)
-
-    def _asked(self):
-        kind = (self.script + "t")[self.k]
-        sampling = Sampling(extra={"top_p": 0.5} if kind == "u" else {})
-        text = f"call {self.k}"
-        info = dict(system="", instruction="", kept=text, sampling=sampling)
-        return text, info | dict(messages=[{"role": "user", "content": text}])
 
 
 class Answers:
@@ -256,22 +222,8 @@ def test_a_saved_state_resumes_after_a_turn_with_untrained_calls(pool):
     again = pool(partial(Script, "tut", "t"), [[1, 2]])
     [(first, steps)] = again.resume(envs.state_dict())
     assert first.text == "call 0" and [step.reward for step in steps] == [1.0, 2.0]
-    args = SimpleNamespace(endpoint_sampling="untrained")
-    envs, engine = with_untrained_calls(args, again, Answers({}), render, 0)
+    envs, engine = with_untrained_calls("untrained", again, Answers({}), render, 0)
     assert play(envs, engine, steps[-1].observation)[0].reward == 4.0
-
-
-class Elsewhere(Script):
-    """Fails in its second call when it is played again. folder: tells that it was played"""
-
-    def __init__(self, folder, *scripts: str):
-        super().__init__(*scripts)
-        self.played = folder / "played"
-
-    def step(self, response):
-        if self.k == 1 and self.played.exists():
-            raise KeyError("lost")
-        return super().step(response)
 
 
 @pytest.mark.parametrize(("script", "number"), [("ttut", 2), ("tuut", 1), ("tut", 1)])
