@@ -129,7 +129,7 @@ ESTIMATORS = {
     "grpo": NO_CRITIC | {"kl_in": "loss", "kl_coef": 0.04},
     "gigpo": NO_CRITIC | {"kl_in": "loss", "kl_coef": 0.01, "gamma_step": 0.95},
 }
-LORA_LR = 1e-4  # at least: in bf16 the merged weights would round smaller updates away
+LORA_LR = 1e-4  # at least: merged in bf16, smaller updates are lost (benchmarks.lora)
 
 
 def recipe(family: str, small: bool, estimator: str, critic: bool) -> dict:

@@ -17,7 +17,7 @@ MAX_TURNS = 10**6  # of a batch, which is held in host memory
 FILES = 100  # open files of a run besides its environments: libraries, logs, checkpoints
 FILES_OF_A_WORKER = 6  # a pipe and a sentinel, and as many in an evaluation
 FILES_OF_AN_AGENT = 5  # both ends of its connection, and an async program's event loop
-ENGINES = ("auto", "vllm", "transformers")
+ENGINES = ("auto", "vllm", "vllm-lora", "transformers")
 # Flags that would change nothing
 OF_A_CRITIC = (
     "critic_layers",

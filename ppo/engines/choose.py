@@ -8,6 +8,7 @@ from ppo.engines.text import hidden_tokens
 
 ENGINES = {  # --engine
     "vllm": "ppo.engines.vllm:VLLMEngine",
+    "vllm-lora": "ppo.engines.vllm_lora:make_engine_with_adapters",
     "transformers": "ppo.engines.lockstep:TransformersEngine",
 }
 # On a CPU, vLLM's Python takes longer than the products of a model below this hidden size: at 64
@@ -21,13 +22,14 @@ class CannotRun(UserError):
 
 def make_engine(
     generation, tokenizer, ends: set[int], slots: int, dtype, seed: int, sharded: bool = False,
-    slow_envs: bool = False,
+    slow_envs: bool = False, lora_rank: int = 0,
 ) -> MeasuredEngine:  # fmt: skip
     """Make the engine that --engine names, or for auto the first of `by_speed` that can run.
 
     generation: the flags of this part; slots: prompts that may be submitted at the same time
     dtype: of the weights to be pushed; sharded: whether ZeRO stage 3 shards them
     slow_envs: whether environments wait for something besides the engine, as those in threads do
+    lora_rank: of the adapters that vllm-lora keeps apart from the weights
     CannotRun: the named engine, or each of them, cannot run the model here
     """
     settings = dict(
@@ -47,6 +49,8 @@ def make_engine(
             engine_class = _load(name)
             if name == "transformers":
                 _check_lockstep(settings)
+            if name == "vllm-lora":
+                settings["lora_rank"] = lora_rank
             check_call(
                 engine_class, "tokenizer", "ends", "response_limit", "temperature", **settings
             )

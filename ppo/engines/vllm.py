@@ -19,7 +19,7 @@ from ppo.engines.contract import Engine, Response
 from ppo.engines.gap import explained_gap
 from ppo.engines.lockstep import TransformersEngine
 from ppo.engines.vllm_settings import CUDA, extra_options, sampling_params, start_vllm
-from ppo.engines.vllm_weights import PROBES, gap_of, load_weights
+from ppo.engines.vllm_weights import PROBES, WholeWeights, gap_of
 
 
 class VLLMEngine(Engine):
@@ -29,6 +29,7 @@ class VLLMEngine(Engine):
     prompt_limit: longest prompt in tokens; gpu_memory_utilization: share of the GPU that vLLM fills
     max_num_seqs: responses that are sampled at the same time
     sharded: whether ZeRO stage 3 shards the weights, so that transformers cannot stand in
+    weights: how they come into vLLM; None: whole
     untrained: whether prompts may have extra sampling options (Prompt.sampling.extra)
     CannotRun: vLLM has no kernel for the model on this device; ValueError: vLLM does not start
     """
@@ -48,6 +49,7 @@ class VLLMEngine(Engine):
         max_num_seqs: int,
         sharded=False,
         untrained=False,
+        weights=None,
     ):
         super().__init__(tokenizer, ends, response_limit, temperature, max_num_seqs=max_num_seqs)
         self.dtype, self.sharded = dtype, sharded
@@ -56,6 +58,7 @@ class VLLMEngine(Engine):
         self.fallback = TransformersEngine(tokenizer, ends, response_limit, temperature)
         self.recent, self.agreed = deque(maxlen=PROBES), False  # prompts; see check_weights
         self.totals = Counter()  # prompt tokens and those that were cached, since the last `stats`
+        self.weights = weights or WholeWeights()
         self.llm = start_vllm(
             model=model,
             dtype=dtype,
@@ -64,6 +67,7 @@ class VLLMEngine(Engine):
             max_num_seqs=max_num_seqs,
             gpu_memory_utilization=gpu_memory_utilization,
             with_tokenizer=untrained,
+            adapters=self.weights.options,
         )
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
@@ -104,7 +108,9 @@ class VLLMEngine(Engine):
     def _add(self, slot: int, prompt, seed: int, limit: int, extra: dict) -> None:
         params = sampling_params(self.temperature_of(prompt), seed, limit, self.ends, extra)
         name = next(self.names)
-        self.llm.llm_engine.add_request(name, {"prompt_token_ids": prompt.ids}, params)
+        self.llm.llm_engine.add_request(
+            name, {"prompt_token_ids": prompt.ids}, params, lora_request=self.weights.request
+        )
         self.queue[name] = slot, prompt, seed
 
     def completed(self) -> Iterator[tuple[int, object, list[int], list[float], int]]:
@@ -139,7 +145,7 @@ class VLLMEngine(Engine):
         assert self.idle, f"{len(self.queue)} responses are still being sampled"
         self.fallback.push_weights(actor_critic)
         self.wake("weights")
-        load_weights(self.llm, actor_critic, getattr(torch, self.dtype))
+        self.weights.load(self.llm, actor_critic, getattr(torch, self.dtype))
         self.wake("kv_cache")
         self.push_gap = self.check_weights(actor_critic)
 

@@ -45,10 +45,12 @@ def start_vllm(
     max_num_seqs: int,
     gpu_memory_utilization: float,
     with_tokenizer: bool,
+    adapters: dict,
 ) -> LLM:
     """Start vLLM without weights.
 
     length: most tokens of a prompt and its response; with_tokenizer: JSON schemas need one
+    adapters: arguments of LLM that make room for adapters, if there are any
     CannotRun: vLLM has no kernel for the model on this device; UserError: vLLM does not start
     """
     cache_bytes = None if CUDA else cpu_cache(model, dtype, tokens=2 * max_num_seqs * length)
@@ -79,6 +81,7 @@ def start_vllm(
                 generation_config="vllm",  # the model's own would set top-p, top-k and stop ids
                 distributed_executor_backend="external_launcher" if ranks > 1 else None,
                 skip_tokenizer_init=not with_tokenizer,
+                **adapters,
             )
         except ValueError as error:  # the model is not supported, or memory is short
             raise UserError(f"vLLM does not start: {' '.join(str(error).split())}") from error

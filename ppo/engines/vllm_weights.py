@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from common.chat import Sampling
 from ppo.engines.vllm_settings import CUDA
@@ -21,9 +22,20 @@ class Probe:
     sampling: Sampling = Sampling()
 
 
-def load_weights(llm, actor_critic, dtype: torch.dtype) -> None:
-    """Stream the actor's parameters into vLLM's, one at a time."""
-    weights = ((name, weight.to(dtype)) for name, weight in actor_critic.weights())
+class WholeWeights:
+    """How the weights come into vLLM: the actor's parameters, with adapters merged into them."""
+
+    options: dict = {}  # further arguments of LLM
+    request = None  # the adapter of each prompt
+
+    def load(self, llm, actor_critic, dtype: torch.dtype) -> None:
+        """Fill vLLM's weights."""
+        load_weights(llm, actor_critic.weights(), dtype)
+
+
+def load_weights(llm, weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> None:
+    """Stream parameters by name into vLLM's, one at a time."""
+    weights = ((name, weight.to(dtype)) for name, weight in weights)
     # All in one call, because vLLM packs a fused layer when its last part has come. (Not by
     # load_weights: on a CPU it would miss the packed copies that layers compute with.)
     llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})

@@ -37,6 +37,17 @@ class Adapters:
         """Yield the actor's weights by name, the adapters merged into them."""
         return merged_weights(self.lm, self.whole)
 
+    def base_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the frozen weights by name, without the adapters."""
+        for name, p in self.lm.named_parameters():
+            if "lora_" not in name:
+                with self.whole([p]):
+                    yield name.replace(".base_layer", ""), p.detach()
+
+    def adapters(self) -> dict[str, Tensor]:
+        """Return the adapters' tensors in the host's memory, by peft's names."""
+        return adapter_tensors(self.lm, self.whole)
+
     def export(self, folder: Path, keep: bool) -> None:
         """Write the merged actor as a Hugging Face model, and the adapters to folder/"adapter"."""
         super().export(folder, keep)
@@ -124,13 +135,19 @@ def merged_weights(lm, whole: Callable) -> Iterator[tuple[str, Tensor]]:
             yield name.replace(".base_layer", ""), weight
 
 
-def export_adapter(lm, folder: Path, whole: Callable, keep: bool) -> None:
-    """Write a folder for PeftModel.from_pretrained, if `keep`. All ranks must call this."""
+def adapter_tensors(lm, whole: Callable) -> dict[str, Tensor]:
+    """Return the adapters' tensors in the host's memory, by peft's names."""
     tensors = {}
     for name, p in lm.named_parameters():
         if "lora_" in name:
             with whole([p]):
                 tensors[f"base_model.model.{name.replace(f'.{NAME}', '')}"] = p.detach().cpu()
+    return tensors
+
+
+def export_adapter(lm, folder: Path, whole: Callable, keep: bool) -> None:
+    """Write a folder for PeftModel.from_pretrained, if `keep`. All ranks must call this."""
+    tensors = adapter_tensors(lm, whole)
     if keep:
         folder.mkdir()
         save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})

@@ -77,7 +77,10 @@ MISTAKES = [
         "--advantages gea",
         "unknown estimator 'gea'; choices: dual-gae, token-gae, turn-gae, rloo, grpo, gigpo, or m",
     ),
-    ("--engine vlm", "unknown engine 'vlm'; choices: auto, vllm, transformers, or module:name of"),
+    (
+        "--engine vlm",
+        "unknown engine 'vlm'; choices: auto, vllm, vllm-lora, transformers, or",
+    ),
     ("--env-name bad name:X", "unknown environment"),
     *[
         (f"--{flag} {name}", message.format(kind, name))
