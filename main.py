@@ -17,9 +17,9 @@ ARGS = get_args() if __name__ == "__main__" else None
 print_status(LOADING)
 
 from envs.agents.untrained import with_untrained_calls
+from envs.pool.evaluation import all_evaluation_seeds, evaluation_seeds
 from envs.pool.groups import episode_seeds
 from envs.pool.make import make_envs
-from envs.pool.panel import evaluation_panel, evaluation_seeds
 from memory import make_memories
 from memory.checks import make_render
 from ppo.advantages import make_estimator
@@ -135,8 +135,8 @@ def evaluate(args, run, engine, render, update: int) -> None:
     """Play the evaluation episodes: the same, with the same sampling noise, in every run."""
     transcript = Transcript() if args.eval_only else None
     n_env = min(args.n_env, args.eval_episodes)
-    panel = evaluation_panel(args.eval_episodes)
-    played = EvaluationEpisodes(n_env, run.ranks, transcript, panel)
+    all_seeds = all_evaluation_seeds(args.eval_episodes)
+    played = EvaluationEpisodes(n_env, run.ranks, transcript, all_seeds)
     seeds = evaluation_seeds(args.eval_episodes, n_env, played.share)
     first, proven = played.share.start, not args.eval_only
     envs = run.pool(make_envs(args.environment, args.generation, seeds, first, proven))

@@ -32,14 +32,16 @@ class EvaluationEpisodes(Collection):
     """Collects episodes until none is left to begin. Nothing is bootstrapped.
 
     n_env: environments of all ranks together
-    panel: the seeds of all episodes; one that could not begin counts as a failure
+    all_seeds: the seeds of all episodes; one that could not begin counts as a failure
     transcript: gets every turn, if given; else only the last turn of an environment is kept
     """
 
-    def __init__(self, n_env: int, ranks: Ranks = ALONE, transcript=None, panel: range = range(0)):
+    def __init__(
+        self, n_env: int, ranks: Ranks = ALONE, transcript=None, all_seeds: range = range(0)
+    ):
         schedule, scoring = UntilNoneIsLeft(), Scoring(ranks=ranks)
         super().__init__(n_env, schedule, scoring, needs_bootstrap=never)  # no update follows
-        self.panel, self.count = panel, len(ranks.share(len(panel)))
+        self.all_seeds, self.count = all_seeds, len(ranks.share(len(all_seeds)))
         self.outcomes: dict[int, Episode] = {}  # seed -> its episode
         self.valid: list[bool] = []
         self.transcript, self.played = transcript, []
@@ -51,7 +53,7 @@ class EvaluationEpisodes(Collection):
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered."""
         self.episodes.insert(self.share[n], step)
-        if step.done:
+        if step.done:  # by seed, so that two evaluations can be compared episode by episode
             self.outcomes[step.seed] = self.episodes.batches[-1][-1]
         self.valid.append(step.valid)
         turn = Turn(self.responses[n], step)
@@ -65,7 +67,8 @@ class EvaluationEpisodes(Collection):
         """Bring the episodes of all ranks together."""
         gather = self.ranks.gather
         found = dict(gather([*self.outcomes.items()]))
-        lost = {seed: Episode(0) for seed in self.panel if seed not in found}  # could not begin
+        lost = {seed: Episode(0) for seed in self.all_seeds if seed not in found}  # could not begin
+        # In the order of the seeds, which does not depend on ranks or on who was faster.
         self.outcomes = dict(sorted((found | lost).items()))
         # A sum of floats depends on its order, so it must not matter who played which episode.
         finished = gather(self.episodes.finished) + [*lost.values()]
@@ -98,6 +101,7 @@ class EvaluationEpisodes(Collection):
 
 def wilson_interval(wins: int, count: int, z: float = 1.959964) -> tuple[float, float]:
     """Return the 95 % score interval of a share of `count` > 0 trials (Wilson 1927)."""
+    # Unlike share +- 2 sqrt(share (1 - share) / count), it is right at 0 and 1, where runs end.
     share = wins / count
     centre = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))

@@ -31,6 +31,7 @@ def anchors_of(steps: list[list]) -> Tensor:
 
     steps: as above
     """
+    # By digest: the texts of a batch may be megabytes, and only their equality counts.
     known: dict[str, int] = {"": 0}  # a missing turn was shown nothing
     digests = [[step.previous_digest if step else "" for step in row] for row in steps]
     numbers = [[known.setdefault(digest, len(known)) for digest in row] for row in digests]

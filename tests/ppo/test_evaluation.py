@@ -10,7 +10,7 @@ from small_envs import Dice, Picky
 from envs import make_env
 from envs.games.toy import Toy
 from envs.pool import faults
-from envs.pool.panel import evaluation_panel, evaluation_seeds
+from envs.pool.evaluation import all_evaluation_seeds, evaluation_seeds
 from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
 from envs.text_env import Observation
@@ -135,7 +135,7 @@ def play_evaluation(make, episodes: int, n_env: int) -> EvaluationEpisodes:
     memories = [WindowMemory(0) for _ in range(n_env)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    evaluation = EvaluationEpisodes(n_env, panel=evaluation_panel(episodes))
+    evaluation = EvaluationEpisodes(n_env, panel=all_evaluation_seeds(episodes))
 
     def render(messages, before):
         return make_prompt([1])

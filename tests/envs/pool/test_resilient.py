@@ -16,10 +16,10 @@ from small_envs import Dice, broken
 
 from envs import make_env
 from envs.pool import resilient as pool_module
+from envs.pool.evaluation import evaluation_seeds
 from envs.pool.faults import MAX_FAULTS
 from envs.pool.host import EnvHost
 from envs.pool.make import make_envs
-from envs.pool.panel import evaluation_seeds
 from envs.pool.serial import EpisodeSeeds, training_seeds
 from envs.pool.worker_process import _next
 

@@ -5,7 +5,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.pool.panel import evaluation_seeds
+from envs.pool.evaluation import evaluation_seeds
 from envs.pool.serial import training_seeds
 
 numbers = st.integers(0, 2**31 - 1)
