@@ -640,7 +640,7 @@ def try_to_resume(run: Path, first: int, output: Path) -> None:
 
 
 def test_kill_at_random_moments(model_dir, tmp_path):
-    """Four kills; after each the newest checkpoint is at most an update old, and the run that
+    """Two kills; after each the newest checkpoint is at most an update old, and the run that
     was killed again and again is the run that never was. All the while a second process tries to
     resume the run. It gets one line each time, as long as the first one lives and has it: a
     process that has ended the run gives it back before it ends itself."""
@@ -666,7 +666,7 @@ def test_kill_at_random_moments(model_dir, tmp_path):
 
     context.Process(target=os.getpid).start()  # its server imports meanwhile what all need
     train(tmp_path / "whole", model_dir, "--env-name toy --save-interval 1")
-    for _ in range(4):
+    for _ in range(2):
         if finished == 4:  # begin again, that all phases meet a kill
             shutil.rmtree(run)
         processes = both()
@@ -687,5 +687,5 @@ def test_kill_at_random_moments(model_dir, tmp_path):
     refused = [line for line in output.read_text().splitlines() if line != early]
     in_use = f"main.py: error: {run} is in use by process"
     expected = {f"{in_use} {pid} on {os.uname().nodename}" for pid in pids}
-    assert len(refused) >= 4
+    assert len(refused) >= 2
     assert {line.partition(" since 20")[0] for line in refused} <= expected

@@ -1,7 +1,7 @@
 """Runs and saves that are interrupted at many moments end as if nobody had interrupted them.
 
 `tests/interruptions.py` does the work, in processes of its own. By default each kind of run is
-stopped a few times. With TURNWISE_INTERRUPTIONS=60 each is stopped 60 times, at other moments; with
+stopped once. With TURNWISE_INTERRUPTIONS=60 each is stopped 60 times, at other moments; with
 TURNWISE_INTERRUPTIONS=all before each operation and phase of a run, which takes an hour.
 """
 
@@ -29,7 +29,7 @@ KINDS = {  # name -> flags
 # Which worker answers first decides what the engine batches together, and so its rounding.
 WITHOUT = {"workers": ["engine/"]}
 KILL = 9
-STOPS = os.environ.get("TURNWISE_INTERRUPTIONS", "2")
+STOPS = os.environ.get("TURNWISE_INTERRUPTIONS", "1")
 EVENTS = 300  # more than any of these runs has
 
 

@@ -206,7 +206,7 @@ def test_a_signal_is_obeyed_within_a_turn(phase, number, model_dir, tmp_path):
     """A batch of 2 x 60 turns would take 12 s; after the signal each environment may end its turn.
     In the end the run goes on, and is as long as it was to be."""
     (tmp_path / "slow.py").write_text(SLOW)
-    evaluation = "--eval-interval 1 --eval-episodes 8" if phase == "evaluation" else ""
+    evaluation = "--eval-interval 1 --eval-episodes 4" if phase == "evaluation" else ""
     flags = f"--env-name slow:Slow-v0 --e-len 60 --minibatch 120 --eval-interval 0 {evaluation}"
     flags += f" --w-epoch {int(phase == 'warm-up')} --num-updates 3"
     if phase == "evaluation":
