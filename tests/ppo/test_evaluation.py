@@ -135,7 +135,7 @@ def play_evaluation(make, episodes: int, n_env: int) -> EvaluationEpisodes:
     memories = [WindowMemory(0) for _ in range(n_env)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
-    evaluation = EvaluationEpisodes(n_env, panel=all_evaluation_seeds(episodes))
+    evaluation = EvaluationEpisodes(n_env, all_seeds=all_evaluation_seeds(episodes))
 
     def render(messages, before):
         return make_prompt([1])
