@@ -58,6 +58,12 @@ def run_printing(program: Callable[[], int | None], name: str) -> int:
         return 1
 
 
+def end_silently_on_signals() -> None:
+    """Let `| head` and Ctrl-C end this program without a traceback."""
+    for number in (signal.SIGPIPE, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def lost_output(error: OSError) -> str:
     return f"cannot write to the standard output: {error.strerror}"
 

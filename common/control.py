@@ -4,10 +4,10 @@ import re
 from contextlib import suppress
 
 from common.chat import END_OF_THOUGHT, THINK
+from common.template import CALL
 
 WORD = "answer"
 SIGN = re.compile(r"[^\w\s]")  # a tokenizer may have words and blanks among its added tokens
-CALL = {"type": "function", "id": "call00100", "function": {"name": "f", "arguments": {}}}
 
 
 def turn_ends(tokenizer) -> set[int]:

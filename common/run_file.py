@@ -5,6 +5,8 @@ hub, and writing to it would destroy it.
 """
 
 import errno
+import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,25 @@ def open_file(path: Path, mode: str = "r", **options) -> IO:
 def read_text(path: Path, errors: str = "strict") -> str:
     with open_file(path, encoding="utf-8", errors=errors) as file:
         return file.read()
+
+
+def read_jsonl(path: Path) -> list[dict | None]:
+    """Return the objects of a .jsonl file, None for other lines. NaN and Infinity become None."""
+    lines = []
+    for line in read_text(path, errors="replace").strip().splitlines():
+        try:
+            value = json.loads(line, parse_constant=lambda name: None)
+        except (ValueError, RecursionError):
+            value = None
+        lines.append(value if isinstance(value, dict) else None)
+    return lines
+
+
+def is_finite(value) -> bool:
+    """Return whether a value is a number that numpy can hold, too."""
+    if isinstance(value, int):
+        return abs(value) < 2**63
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def no_links(path: str | Path, flags: int) -> int:

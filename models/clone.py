@@ -15,19 +15,20 @@ Cloning ends early when the policy becomes too sharp for PPO to explore (`--min-
 command goes on where it was interrupted.
 """
 
+import glob
 import json
-import signal
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
-from common.cli import LOADING, Parser, print_status
+from common.cli import LOADING, Parser, end_silently_on_signals, print_status
 from common.errors import RunError
 from common.flags import Coefficient, Count, Seed, Share, Unit, Whole, add_flags, check_ranges, flag
 from common.plugins import UserError
 from run.earlier import model_path
+from run.files import recover, write_text, written_aside
 
 SETTINGS, STATE = "clone.json", "state"  # in --out; STATE is there until the clone is complete
 
@@ -79,6 +80,10 @@ def settings_of(args: Cloning) -> dict:
     return json.loads(json.dumps(asdict(args), default=str))
 
 
+def settings_text(args: Cloning) -> str:
+    return json.dumps(settings_of(args), indent=2) + "\n"
+
+
 def check_out(args: Cloning) -> None:
     """UserError: --out holds something else than this very clone, begun and not complete"""
     out, settings = args.out, args.out / SETTINGS
@@ -105,10 +110,13 @@ def clone(args: Cloning) -> None:
     from ppo.distributed import make_ranks, make_stepper
     from ppo.model.make import make_model
 
+    ranks = make_ranks(args.zero_stage)  # first: from here on rank 0 prints for all
+    if ranks.rank == 0:
+        recover(args.out.parent, glob.escape(args.out.name))
+    ranks.wait()
     turns = [
         turn for source in args.turns for turn in read_turns(source, args.min_return, args.seed)
     ]
-    ranks = make_ranks(args.zero_stage)
     generation = SimpleNamespace(
         model=args.model, prompt_limit=args.prompt_limit, response_limit=0, template_kwargs={}
     )
@@ -161,15 +169,13 @@ def save(args: Cloning, work, ranks) -> None:
     """Write the state, so that the same command goes on from here."""
     import torch
 
-    from run.files import write_text, written_aside
-
     with written_aside(args.out / STATE, ranks) as aside:
         work.stepper.save(aside)
         state = work.state_dict()  # on all ranks: shards are gathered
         if ranks.rank == 0:
             torch.save(state, aside / "state.pt")
     if ranks.rank == 0:
-        write_text(args.out / SETTINGS, json.dumps(settings_of(args), indent=2) + "\n")
+        write_text(args.out / SETTINGS, settings_text(args))
 
 
 def load(folder: Path, work) -> None:
@@ -183,15 +189,13 @@ def load(folder: Path, work) -> None:
 
 
 def write_model(args: Cloning, actor, tokenizer, ranks) -> None:
-    """Write the model and its card into --out, and delete the state."""
-    from run.files import discard, write_text
-
-    actor.export(args.out, ranks.rank == 0)
-    if ranks.rank == 0:
-        tokenizer.save_pretrained(args.out)
-        write_text(args.out / "README.md", CARD.format(**settings_of(args)))
-        discard(args.out / STATE)
-    ranks.wait()
+    """Write the model and its card in the place of --out, and of the state in it."""
+    with written_aside(args.out, ranks) as aside:
+        actor.export(aside, ranks.rank == 0)
+        if ranks.rank == 0:
+            tokenizer.save_pretrained(aside)
+            (aside / "README.md").write_text(CARD.format(**settings_of(args)), encoding="utf-8")
+            (aside / SETTINGS).write_text(settings_text(args), encoding="utf-8")
 
 
 CARD = """\
@@ -223,6 +227,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGPIPE, signal.SIGINT):  # `| head` and Ctrl-C end it without a traceback
-        signal.signal(number, signal.SIG_DFL)
+    end_silently_on_signals()
     sys.exit(main())

@@ -1,8 +1,8 @@
 """Demonstrations to imitate: turns of scripted players, of earlier runs, or of a file.
 
 A demonstration is the messages of a prompt and the text of a response. Its ids are those that the
-trainer would make: the prompt is rendered as in training, and the response ends with the token that
-ends a turn.
+trainer would make: the prompt is rendered as in training, and the response ends with the
+tokenizer's end token.
 """
 
 import json
@@ -17,6 +17,7 @@ from common.template import is_message
 from envs.text_env import act, begin
 from memory.window import WindowMemory
 from models.players import PLAYERS
+from run.dialogue_log import episodes_of, read_log
 from storage.minibatch import Sample
 
 PLAYER = "player:"
@@ -72,16 +73,13 @@ def read_turns(source: str, least: float, seed: int) -> list:
     if source.startswith(PLAYER):
         return played(source.removeprefix(PLAYER), seed)
     path = Path(source)
-    log = path / "trajectories.jsonl" if path.is_dir() else path
-    try:
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise UserError(f"--turns {source}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"--turns {source}: {log} is not JSONL ({error})") from error
-    turns = list(good_turns(lines, least) if path.is_dir() else last_messages(lines, source))
+    if path.is_dir():
+        turns = list(good_turns(path, least))
+        missing = f"no episode there has a return of {least:g} or more"
+    else:
+        turns, missing = list(last_messages(conversations(path), source)), "it is empty"
     if not turns:
-        raise UserError(f"--turns {source}: no episode there has a return of {least:g} or more")
+        raise UserError(f"--turns {source}: {missing}")
     return turns
 
 
@@ -97,18 +95,24 @@ def played(name: str, seed: int) -> list:
     return play_tasks(players, tasks, seed)
 
 
-def good_turns(records: Iterable[dict], least: float) -> Iterator[tuple[str, str]]:
-    """Yield the turns of the episodes of a dialogue log that ended with a return of at least
-    `least`. Turns with a fault or a response that was cut off are left out."""
-    episodes: dict[tuple, list[dict]] = {}
-    for record in records:
-        episodes.setdefault((record["env"], record["episode"]), []).append(record)
-    for turns in episodes.values():
-        ended = turns[-1]["terminated"] or turns[-1]["truncated"]
-        if ended and sum(turn["reward"] for turn in turns) >= least:
-            for turn in turns:
+def good_turns(run: Path, least: float) -> Iterator[tuple[str, str]]:
+    """Yield the turns of a run's logged episodes that ended with a return of at least `least`.
+    Turns with a fault or a response that was cut off are left out."""
+    for episode in episodes_of(read_log(run)):
+        if episode.outcome != "unfinished" and episode.ret >= least:
+            for turn in episode.turns:
                 if not (turn["fault"] or turn["response_truncated"]):
                     yield turn["prompt"], turn["response"]
+
+
+def conversations(path: Path) -> list:
+    """Return the values of a JSONL file. UserError: it is none"""
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise UserError(f"--turns {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"--turns {path}: it is not JSONL ({error})") from error
 
 
 def last_messages(records: Iterable[dict], source: str) -> Iterator[tuple[list[dict], str]]:

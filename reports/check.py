@@ -43,9 +43,10 @@ def check_run(args: argparse.Namespace) -> int:
         raise UserError(f"{run} is not the directory of a run")
     settings, lines = {}, []
     lines += of_settings(run, settings)
-    lines += of_checkpoints(run)
+    faults = {path: fault_of(path) for path in checkpoints(run)}  # reads gigabytes: once
+    lines += of_checkpoints(faults)
     lines += of_model(run)
-    whole = [path for path in checkpoints(run) if fault_of(path) is None]
+    whole = [path for path, fault in faults.items() if fault is None]
     lines += of_logs(run, whole[-1] if whole else None)
     lines += of_leftovers(run)
     lines += of_resume(settings)
@@ -67,11 +68,11 @@ def of_settings(run: Path, settings: dict) -> Iterator[str]:
             yield f"{DAMAGED}{path} {'is gone' if lost else 'does not describe a run'}"
 
 
-def of_checkpoints(run: Path) -> Iterator[str]:
-    for path in checkpoints(run):
-        fault = fault_of(path)
+def of_checkpoints(faults: dict[Path, str | None]) -> Iterator[str]:
+    """Describe the checkpoints. faults: what is wrong with each, see `fault_of`"""
+    for path, fault in faults.items():
         yield f"{DAMAGED}{path.name}: {fault}" if fault else f"{path.name} is whole"
-    if not checkpoints(run):
+    if not faults:
         yield f"{NOTE}there is no checkpoint yet"
 
 

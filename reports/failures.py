@@ -14,11 +14,12 @@ from pathlib import Path
 from common.cli import command
 from common.plugins import UserError
 from reports import dialogue
-from reports.dialogue import FAILED, LoggedEpisode, escape_hidden
+from reports.dialogue import FAILED, escape_hidden
 from reports.evaluations import markdown_table
 from reports.exchange import calls_of
 from reports.final_states import final_lines, tasks_of
 from reports.program import Program
+from run.dialogue_log import LoggedEpisode, episodes_of, read_log
 
 LAST_TURNS = 8  # turns at the end of an episode whose actions are counted
 
@@ -37,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 def print_failures(args: argparse.Namespace) -> None:
     if args.most < 1:
         raise UserError(f"--most must be at least 1, got {args.most}")
-    logged = dialogue.episodes_of(dialogue.read_log(args.run, args.evaluation))
+    logged = episodes_of(read_log(args.run, args.evaluation))
     logged = dialogue.filter_episodes(logged, updates=args.updates)
     ended = [episode for episode in logged if episode.outcome != "unfinished"]
     if not ended:

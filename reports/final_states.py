@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from os.path import commonprefix
 
-from reports.dialogue import LoggedEpisode
+from run.dialogue_log import LoggedEpisode
 
 MAX_TASK_WORDS = 40  # if prompts differ in more words, the difference is not a task
 WORD_PATTERN = re.compile(r"\w+|[^\w\s]")

@@ -36,7 +36,7 @@ def _when(run: Run) -> str:
 
 
 def _row(label: str, before: Outcomes, after: Outcomes) -> list[str]:
-    # Episode k has the same seed in every run, so panels of two sizes share the first episodes.
+    # Episode k has the same seed in every run, so evaluations of two sizes share the first ones.
     count = min(len(before["success"]), len(after["success"]))
     had, has = before["success"][:count], after["success"][:count]
     gained = sum(b > a for a, b in zip(had, has, strict=True))

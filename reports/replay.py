@@ -16,7 +16,8 @@ from common.run_file import read_text, rewritten
 from envs import make_env
 from envs.trust import refuse_foreign
 from envs.variants import make_variant
-from reports.dialogue import LoggedEpisode, escape_hidden
+from reports.dialogue import escape_hidden
+from run.dialogue_log import LoggedEpisode
 
 MAX_SIDE = 320  # pixels of an image on the page
 

@@ -5,12 +5,11 @@ Missing files and damaged lines (a killed run may leave half a line) are skipped
 """
 
 import json
-import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.run_file import read_text
+from common.run_file import is_finite, read_jsonl, read_text
 
 # Runs of one group may differ in these flags. Only older runs have those of the last two lines.
 NOT_SETTINGS = {
@@ -144,22 +143,3 @@ def _read_rows(path: Path, required: set[str], label: str, notes: list[str]) -> 
     if len(rows) < len(lines):
         notes.append(f"{label}: skipped {len(lines) - len(rows)} of {len(lines)} lines")
     return rows
-
-
-def is_finite(value) -> bool:
-    """Return whether a value is a number that numpy can hold, too."""
-    if isinstance(value, int):
-        return abs(value) < 2**63
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def read_jsonl(path: Path) -> list[dict | None]:
-    """Return the objects of a .jsonl file, None for other lines. NaN and Infinity become None."""
-    lines = []
-    for line in read_text(path, errors="replace").strip().splitlines():
-        try:
-            value = json.loads(line, parse_constant=lambda name: None)
-        except (ValueError, RecursionError):
-            value = None
-        lines.append(value if isinstance(value, dict) else None)
-    return lines

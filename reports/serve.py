@@ -29,6 +29,7 @@ from envs.trust import refuse_foreign
 from memory.render import Renderer
 from ppo.engines.choose import make_engine
 from ppo.engines.contract import Engine
+from run.checks import check_url
 from run.earlier import model_begun
 from run.process import raise_file_limit
 
@@ -94,9 +95,7 @@ def args_of(run: Path, initial: bool, engine: str | None, trust: bool) -> Namesp
 
 def check_upstream(options: Namespace, of_run: str | None) -> None:
     """UserError: --upstream is no URL, or everybody could spend its key"""
-    if options.upstream and not options.upstream.startswith(("http://", "https://")):
-        line = f"--upstream {masked(options.upstream)}: a URL begins with http:// or https://"
-        raise UserError(line)
+    check_url(options.upstream)
     if options.upstream and options.any_key:
         raise UserError("--any-key would let every user of this machine spend --upstream's key")
     if of_run and not options.upstream:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from reports import dialogue
-from reports.dialogue import LoggedEpisode, escape_hidden
+from reports.dialogue import escape_hidden
 from reports.exchange import LoggedMessage, Part, messages_of, parts_of
-from reports.logged_turn import SCORES
+from run.dialogue_log import LoggedEpisode
+from run.logged_turn import SCORES
 
 # Background colours (of 256) for black text, from weak to strong
 BELOW, ABOVE = (230, 223, 216, 215, 208), (195, 159, 117, 81, 75)

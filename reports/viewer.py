@@ -20,12 +20,19 @@ from pathlib import Path
 from common.plugins import UserError
 from common.run_file import rewritten
 from reports import dialogue
-from reports.dialogue import LoggedEpisode, escape_hidden
+from reports.dialogue import escape_hidden
 from reports.exchange import LoggedMessage, messages_of, parts_of
-from reports.logged_turn import SCORES
 from reports.program import Program
 from reports.run_files import facts_of
 from reports.transcript import transcript_lines
+from run.dialogue_log import (
+    EVALUATION_LOG,
+    TRAINING_LOG,
+    LoggedEpisode,
+    episodes_of,
+    read_log,
+)
+from run.logged_turn import SCORES
 
 TEMPLATE = Path(__file__).with_name("viewer.html")
 # Fields of a logged turn that the page gets unchanged, besides SCORES
@@ -56,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def view(args: argparse.Namespace) -> None:
-    logged = dialogue.episodes_of(dialogue.read_log(args.run, args.evaluation))
+    logged = episodes_of(read_log(args.run, args.evaluation))
     episodes = dialogue.filter_episodes(
         logged, args.env, args.episode, args.updates, args.failures, args.invalid, args.longest
     )
@@ -80,7 +87,7 @@ def view(args: argparse.Namespace) -> None:
 
 
 def write_dialogue_page(args: argparse.Namespace, episodes: list[LoggedEpisode]) -> None:
-    name = dialogue.EVALUATION_LOG if args.evaluation else dialogue.TRAINING_LOG
+    name = EVALUATION_LOG if args.evaluation else TRAINING_LOG
     out = args.out or (args.run / name).with_suffix(".html")
     if args.frames:
         from reports.replay import data_uris  # imports PIL and the environments

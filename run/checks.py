@@ -82,9 +82,7 @@ def check_environments(args) -> None:
     is_agent = args.env_name.startswith("agent:")
     if is_agent != (args.memory == "verbatim") and ":" not in args.memory:
         raise UserError(f"--memory {args.memory} with {args.env_name}: agents have verbatim, alone")
-    if args.upstream and not args.upstream.startswith(("http://", "https://")):
-        message = f"--upstream {masked(args.upstream)}: a URL begins with http:// or https://"
-        raise UserError(message)
+    check_url(args.upstream)
     if args.upstream and f"://{MASK}" in args.upstream:
         message = "args.json keeps no passwords; type the URL again"
         raise UserError(f"--upstream {args.upstream}: {message}")
@@ -94,6 +92,13 @@ def check_environments(args) -> None:
         bad += [f"--memory {args.memory}"] * (args.memory != "verbatim")
         if bad:
             raise UserError(f"--endpoint-sampling untrained does not go with {bad[0]}")
+
+
+def check_url(upstream: str | None) -> None:
+    """UserError: --upstream is given, and is no URL"""
+    if upstream and not upstream.startswith(("http://", "https://")):
+        line = f"--upstream {masked(upstream)}: a URL begins with http:// or https://"
+        raise UserError(line)
 
 
 def check_open_files(args) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from common.cache import FETCHED, cached
+from common.cache import PACKAGES, cached
 from common.estimator import has_critic
 from common.masked import masked
 from common.plugins import UserError
@@ -130,7 +130,7 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
 def model_path(text: str) -> str:
     """The type of --model: a directory, a hub name or a model that `models.fetch` has fetched. The
     directory RUN stands for RUN/model."""
-    if text in FETCHED and not os.path.isdir(text):
+    if text in PACKAGES and not os.path.isdir(text):
         text = str(fetched(text))
     is_file, join = os.path.isfile, os.path.join  # not Path.is_file: it raises for too long a name
     if is_file(join(text, "adapter_config.json")):

@@ -128,7 +128,7 @@ def test_the_files_were_found():
 @pytest.mark.parametrize("name", [n for n in IMPORTS if room_of(n) in ("envs", "memory")])
 def test_environments_and_memories_import_no_torch(name):
     # on demand: the schemas of tools are transformers' own, and an agent's prompts are counted
-    asks = {"transformers"} if name in ("envs/tools/schemas.py", "envs/agents/agent.py") else set()
+    asks = {"transformers"} if name in ("envs/tools/schemas.py", "envs/agents/tokens.py") else set()
     assert not IMPORTS[name] & {"torch", "transformers", "tokenizers"} - asks
 
 

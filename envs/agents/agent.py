@@ -17,7 +17,6 @@ program may edit its context as it likes: the messages that it sends are the pro
 import asyncio
 import functools
 import inspect
-import json
 import math
 import queue
 import string
@@ -32,8 +31,8 @@ from common.plugins import check_call, defined_at, find
 from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import endpoint
-from envs.agents.errors import Refused
 from envs.agents.session import Call, Session
+from envs.agents.tokens import TokenCounter
 from envs.errors import BrokenContract, Fault
 from envs.tools.tool_env import action
 
@@ -82,7 +81,7 @@ class AgentEnv(gymnasium.Env):
         self.replayable = getattr(self.function, "replayable", True)
         self.format_penalty, self.timeout = format_penalty, timeout
         self.max_turns = max_episode_steps or 100
-        self.tokenizer, self.template, self.prompt_limit = tokenizer, template or {}, prompt_limit
+        self.tokens = TokenCounter(tokenizer, template or {}, prompt_limit)
         self.sampling, self.upstream = sampling, upstream
         self.session = self.thread = self.call = None
 
@@ -91,7 +90,7 @@ class AgentEnv(gymnasium.Env):
         self._end_session()
         agent_threads.stop_late_programs()
         self.turns, self.parse_failures, self.untrained_calls = 0, 0, 0
-        self.session = Session(self._check, self.sampling, self.upstream)
+        self.session = Session(self.tokens.check, self.sampling, self.upstream)
         endpoint().open(self.session)
         self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
         self.thread.start()
@@ -103,7 +102,7 @@ class AgentEnv(gymnasium.Env):
 
     def step(self, response: str):
         self.turns += 1
-        request, tokens = self.call.request, self._tokens(response)
+        request, tokens = self.call.request, self.tokens.count(response)
         message = parse_response(request, response)
         self.call.respond(response, message, self.turns, tokens)
         end = self._next_event()
@@ -195,24 +194,6 @@ class AgentEnv(gymnasium.Env):
             system="", instruction="", kept="", messages=messages, replayable=self.replayable
         )
 
-    def _tokens(self, text: str | list[dict], template: dict | None = None) -> int:
-        """Count the tokens of a text, or of a prompt of messages; 0 without a tokenizer."""
-        if not self.tokenizer:
-            return 0
-        return _counter(self.tokenizer, json.dumps(self.template))(text, template)
-
-    def _check(self, request) -> int:
-        """Return the tokens of a request's prompt. Refused: it is too long, or cannot be written"""
-        try:
-            tokens = self._tokens(request.messages, request.template)
-        except Exception as error:  # templates refuse with errors of many types
-            message = f"the chat template cannot write these messages: {error}"
-            raise Refused(message, code="invalid_request_error") from error
-        if tokens > self.prompt_limit:
-            message = f"the messages have {tokens} tokens, --prompt-limit is {self.prompt_limit}"
-            raise Refused(message, code="context_length_exceeded")
-        return tokens
-
     def _end_session(self) -> None:
         """Close the session, if there is one. Later requests of the program are refused."""
         if self.session is not None:
@@ -238,25 +219,3 @@ def _reply(message) -> dict:
             for call in message.calls
         ]
     return reply
-
-
-@functools.cache
-def _counter(path: str, template: str):
-    """Return a function that counts the tokens of a text, or of the prompt made from messages.
-
-    template: the JSON of the arguments that the chat template gets in each prompt
-    """
-    from transformers import AutoTokenizer
-
-    from memory.render import Renderer
-
-    tokenizer, defaults = AutoTokenizer.from_pretrained(path), json.loads(template)
-    render, lock = Renderer(tokenizer, prompt_limit=2**40), threading.Lock()
-
-    def count(text: str | list[dict], given: dict | None = None) -> int:
-        with lock:  # tokenizers are not thread-safe
-            if isinstance(text, list):
-                text = render.write(text, defaults | (given or {}))
-            return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-    return count

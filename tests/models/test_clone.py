@@ -43,9 +43,11 @@ def weights(folder) -> dict:
 
 
 def turn(episode: int, prompt: str, reward: float = 0.0, **changes) -> dict:
-    ends = dict(terminated=False, truncated=False, fault=None, response_truncated=False)
+    ends = dict(terminated=False, truncated=False, fault="", response_truncated=False)
     told = dict(env=0, episode=episode, prompt=prompt, response=f"to {prompt}", reward=reward)
-    return told | ends | changes
+    rest = dict(update=1, seed=1, step=1, action_at=0, action="", valid=True, success=False)
+    rest |= dict(prompt_overflow=False, tokens=[], logps=[], values=[], advantages=[], kl=[])
+    return rest | told | ends | changes
 
 
 def test_a_run_gives_the_turns_of_its_good_episodes(tmp_path):

@@ -6,9 +6,10 @@ import pytest
 
 import main as trainer
 from recipes import TINY
-from reports import dialogue, viewer
+from reports import viewer
 from reports.failures import group_failures, main, shares
 from reports.final_states import final_lines, tasks_of, varying
+from run.dialogue_log import episodes_of, read_log
 
 THINGS = ["red key", "blue ball", "green box", "grey key", "red ball", "blue box"]
 
@@ -51,7 +52,7 @@ def run(tmp_path):
 
 
 def test_episodes_that_ended_alike_are_one_group(run):
-    episodes = dialogue.episodes_of(dialogue.read_log(run))[:-1]  # without the one that goes on
+    episodes = episodes_of(read_log(run))[:-1]  # without the one that goes on
     groups = group_failures(episodes)
     task = "[1], then go to the [2]"  # all begin with the same words, which say nothing
     # the wall's line has a number and names nothing of the task
@@ -91,7 +92,7 @@ def test_without_a_task_the_lines_without_numbers_name_the_things():
         "key is win\nball 3 steps down\nkey 1 step up",
     ]
     log = [turn(0, n, 1, text, truncated=True) for n, text in enumerate(seen)]
-    groups = group_failures(dialogue.episodes_of(log))
+    groups = group_failures(episodes_of(log))
     assert {state[1:]: [e.number for e in found] for state, found in groups.items()} == {
         ("", ("[1] is win",)): [0],
         ("", ("[1] is win", "[1] ...")): [1, 2],
@@ -106,7 +107,7 @@ def test_words_that_vary():
 
 
 def test_one_episode_alone_has_no_task():
-    [episode] = dialogue.episodes_of(errand(0, 0, 1))
+    [episode] = episodes_of(errand(0, 0, 1))
     assert tasks_of([episode]) == [("", [])]
 
 
@@ -142,7 +143,7 @@ def test_reports_read_the_turns_of_an_eval_only_run(tmp_path, capsys):
     words += f"--run-dir {tmp_path / 'run'} --prompts {prompts} --response-limit 2"
     assert trainer.program([*words.split(), "--engine", "transformers"]) == 0
     capsys.readouterr()
-    turns = dialogue.read_log(tmp_path / "run", evaluation=True)
+    turns = read_log(tmp_path / "run", evaluation=True)
     assert {turn["env"] for turn in turns} == {0}
     assert all("Of pass, red, green, blue: say one." in turn["prompt"] for turn in turns)
     assert main([str(tmp_path / "run"), "--evaluation"]) == 0

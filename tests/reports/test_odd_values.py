@@ -8,7 +8,7 @@ import pytest
 from made_runs import EVALUATION, write_run
 
 from reports import curves, evaluations, failures, viewer
-from reports.logged_turn import is_turn
+from run.logged_turn import is_turn
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "reports"))

@@ -16,16 +16,10 @@ from PIL import Image
 
 from envs import make_env
 from ppo.engines.text import action_token
-from reports.dialogue import (
-    LoggedEpisode,
-    colour_bounds,
-    episodes_of,
-    escape_hidden,
-    filter_episodes,
-    read_log,
-)
+from reports.dialogue import colour_bounds, escape_hidden, filter_episodes
 from reports.replay import data_uris, replay
 from reports.viewer import TEMPLATE, dialogue_page, main
+from run.dialogue_log import LoggedEpisode, episodes_of, read_log
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -4,7 +4,7 @@ from conftest import make_collection, make_prompt
 from made_turns import answer, play, scored
 
 from envs.text_env import Observation
-from reports.dialogue import read_log
+from run.dialogue_log import read_log
 from run.turns import write_turns
 
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": "ü"}}}

@@ -3,7 +3,7 @@
 A run may come from another version, from an edited file or from somebody who means harm.
 """
 
-from reports.run_files import is_finite
+from common.run_file import is_finite
 
 SCORES = ("advantages", "values", "kl")  # per token; the viewer colours tokens by one of them
 TYPES = {
