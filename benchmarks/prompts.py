@@ -10,7 +10,7 @@ import re
 from transformers import AutoTokenizer
 
 from benchmarks.common import Stopwatch, medians
-from memory.render import Renderer
+from memory.spelled import SafeRenderer
 from recipes import TINY
 
 PAIRS = 11
@@ -37,7 +37,7 @@ def main() -> None:
                 print(f"{what:58s} {a * 1e3:6.2f} ms {b * 1e3:6.2f} ms {ratio:6.3f}", flush=True)
 
 
-def time_of(render: Renderer, messages: list[dict], times: int) -> float:
+def time_of(render: SafeRenderer, messages: list[dict], times: int) -> float:
     """Return the processor seconds of one prompt."""
     with Stopwatch() as took:
         for _ in range(times):
@@ -45,12 +45,12 @@ def time_of(render: Renderer, messages: list[dict], times: int) -> float:
     return took.processor_seconds / times
 
 
-def renderer(reserved: int) -> Renderer:
+def renderer(reserved: int) -> SafeRenderer:
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     tokenizer.add_special_tokens(
         {"additional_special_tokens": [f"<SPECIAL_{k}>" for k in range(reserved)]}
     )
-    return Renderer(tokenizer, prompt_limit=2**20)
+    return SafeRenderer(tokenizer, prompt_limit=2**20)
 
 
 if __name__ == "__main__":

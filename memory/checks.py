@@ -9,7 +9,7 @@ from common.plugins import UserError, check_call, defined_at, find
 from common.template import check_template, is_message
 from memory import MEMORIES
 from memory.render import Renderer
-from memory.spelled import imitable
+from memory.spelled import SafeRenderer, imitable
 
 METHODS = dict(reset=("self", "observation"), update=("self", "step"), messages=("self",))
 
@@ -22,7 +22,7 @@ def make_render(environment, prompt_limit: int, tokenizer, memories, resume=None
     resume: the run that goes on, if one does. It is in the middle of its episodes, and was checked
         when it began
     """
-    render = Renderer(tokenizer, prompt_limit)
+    render = SafeRenderer(tokenizer, prompt_limit)
     if not resume:
         chat = Chat.of(memories[0].messages())
         # An agent's program decides by itself what it remembers of its thoughts.

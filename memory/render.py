@@ -4,7 +4,6 @@ A prompt that is too long loses its oldest history turns, and then the middle of
 observation: an environment that once says too much must not end a run of days.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -43,10 +42,6 @@ class Renderer:
             raise UserError(f"the tokenizer {name!r} has no chat template; use an instruct model")
         self.tokenizer, self.prompt_limit = tokenizer, prompt_limit
         self.encode, self.decode = coder(tokenizer)
-        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-        control = [t for t in added if t.special or t.content in str(tokenizer.chat_template)]
-        begun = {re.escape(token.content[:4]) for token in control}  # few, of thousands of tokens
-        self.control = re.compile("|".join(begun) or "(?!)")  # (?!) finds nothing
 
     def __call__(self, messages: list[dict], before: Sequence[int] = (), whole=False) -> Prompt:
         """Return the prompt of some messages.
@@ -91,11 +86,6 @@ class Renderer:
             from common.template import with_calls_apart  # some templates refuse them together
 
             messages = with_calls_apart(messages, self.tokenizer.apply_chat_template)
-        if self.control.search(repr((messages, template))):
-            from memory.spelled import safe  # rarely: a text spells a control token
-
-            self.tokenizer = safe(self.tokenizer)
-            self.encode, self.decode = coder(self.tokenizer)
         text = self.tokenizer.apply_chat_template(messages, **options | template)
         # Half of a surrogate pair, from an environment, is not valid Unicode: it becomes "?".
         return text.encode("utf-8", "replace").decode("utf-8")

@@ -18,6 +18,22 @@ NOTHING = "(?!)"  # a regular expression that finds nothing
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
+class SafeRenderer(Renderer):
+    """A Renderer in which texts that spell control tokens stay text. Other prompts are the same."""
+
+    def __init__(self, tokenizer, prompt_limit: int):
+        super().__init__(tokenizer, prompt_limit)
+        # A quick look: few texts of thousands have one of these beginnings.
+        begun = {re.escape(word[:4]) for word in control_tokens(tokenizer).values()}
+        self.control = re.compile("|".join(begun) or NOTHING)
+
+    def write(self, messages: list[dict], template: dict) -> str:
+        if self.control.search(repr((messages, template))):
+            self.tokenizer = safe(self.tokenizer)
+            self.encode, self.decode = coder(self.tokenizer)
+        return super().write(messages, template)
+
+
 @cache
 def safe(tokenizer) -> "SafeTokenizer":
     """Return a tokenizer that keeps the words of messages and control tokens apart."""

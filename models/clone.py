@@ -104,7 +104,7 @@ def check_out(args: Cloning) -> None:
 
 def clone(args: Cloning) -> None:
     """Clone, and write the model. UserError, RunError: it cannot be made or written"""
-    from memory.render import Renderer
+    from memory.spelled import SafeRenderer
     from models.demonstrations import encoded, read_turns
     from models.imitation import Imitation
     from ppo.distributed import make_ranks, make_stepper
@@ -122,7 +122,7 @@ def clone(args: Cloning) -> None:
     )
     update = SimpleNamespace(**asdict(args) | {"no_critic": True})
     actor, tokenizer, _ = make_model(generation, update, ranks.device, args.seed)
-    samples = encoded(turns, Renderer(tokenizer, args.prompt_limit), tokenizer)
+    samples = encoded(turns, SafeRenderer(tokenizer, args.prompt_limit), tokenizer)
     learnt, held_out = split(samples, args.held_out, args.seed)
     line = f"{len(learnt)} turns to imitate, {len(held_out)} held out"
     if left_out := len(turns) - len(samples):

@@ -16,7 +16,7 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
-from memory.render import Renderer
+from memory.spelled import SafeRenderer
 from models.demonstrations import encoded, play_tasks
 from models.imitation import Imitation
 from models.players import PLAYERS
@@ -102,7 +102,7 @@ def make_model(args) -> None:
     tokenizer.save_pretrained(args.out)
     lm.config.save_pretrained(args.out)
     tokenizer = AutoTokenizer.from_pretrained(args.out)  # what users load; it may differ
-    render = Renderer(tokenizer, 4096)
+    render = SafeRenderer(tokenizer, 4096)
     for n, turns in enumerate(lessons):
         steps, lr = (args.steps // 3, args.lr / 2) if n else (args.steps, args.lr)
         samples = encoded(turns, render, tokenizer)

@@ -27,6 +27,7 @@ from envs.agents.session import Call, Session
 from envs.pool.cursor import ResponseText
 from envs.trust import refuse_foreign
 from memory.render import Renderer
+from memory.spelled import SafeRenderer
 from ppo.engines.choose import make_engine
 from ppo.engines.contract import Engine
 from run.checks import check_url
@@ -122,7 +123,7 @@ def make_policy(args: Namespace) -> tuple[Engine, Renderer]:
     actor_critic, tokenizer, ends = make_model(args, args, device, args.seed)
     engine = make_engine(args, tokenizer, ends, SLOTS, actor_critic.dtype, args.seed)
     engine.push_weights(actor_critic)
-    return engine, Renderer(tokenizer, args.prompt_limit)
+    return engine, SafeRenderer(tokenizer, args.prompt_limit)
 
 
 def answer_all(engine: Engine, render: Renderer, session: Session, seed: int) -> None:

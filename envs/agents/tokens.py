@@ -44,15 +44,15 @@ def _counter(path: str, template: str):
     """
     from transformers import AutoTokenizer
 
-    from memory.render import Renderer
+    from memory.spelled import SafeRenderer
 
     tokenizer, defaults = AutoTokenizer.from_pretrained(path), json.loads(template)
-    render, lock = Renderer(tokenizer, prompt_limit=2**40), threading.Lock()
+    render, lock = SafeRenderer(tokenizer, prompt_limit=2**40), threading.Lock()
 
     def count(text: str | list[dict], given: dict | None = None) -> int:
         with lock:  # tokenizers are not thread-safe
             if isinstance(text, list):
-                text = render.write(text, defaults | (given or {}))
+                return len(render.encode(render.write(text, defaults | (given or {}))))
             return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     return count
