@@ -85,7 +85,8 @@ def number_chains(samples: list[Sample], n_env: int) -> list[int]:
         start, end = len(before.prompt), before.length
         # The last token of a response may be another one in the next prompt, see above.
         extends = prompt[start : end - 1] == before.response[:-1]
-        extends = extends and prompt[:start] == before.prompt  # last: it is the longest to compare
+        # The prompts come last: they are the longest to compare.
+        extends = extends and prompt[:start] == before.prompt
         if before.response and end <= len(prompt) and extends:
             chain_of[turn] = chain_of[turn - n_env]
     return chain_of
