@@ -100,13 +100,13 @@ class ComparisonPlan:
         """
         most = max(task.seeds for task in self.comparison.tasks)
         first = [self.before(t) for t in self.comparison.tasks if not seeds or 1 in seeds]
-        order = product(range(1, most + 1), self.comparison.tasks, self.comparison.methods)
+        chosen = [(method, self.factor(method)) for method in self.comparison.methods]
+        order = product(range(1, most + 1), self.comparison.tasks, chosen)
         return first + [
-            self.run(task, method, self.factor(method), seed)
-            for seed, task, method in order
-            if seed <= task.seeds and (not seeds or seed in seeds)
-            and self.factor(method) is not None
-        ]  # fmt: skip
+            self.run(task, method, factor, seed)
+            for seed, task, (method, factor) in order
+            if seed <= task.seeds and (not seeds or seed in seeds) and factor is not None
+        ]
 
     def run(self, task: Task, method: Method, factor: float, seed: int) -> PlannedRun:
         row = row_of(task, method, factor)
