@@ -90,7 +90,7 @@ class AgentEnv(gymnasium.Env):
         self._end_session()
         agent_threads.stop_late_programs()
         self.turns, self.parse_failures, self.untrained_calls = 0, 0, 0
-        self.session = Session(self.tokens.check, self.sampling, self.upstream)
+        self.session = Session(self.tokens, self.sampling, self.upstream)
         endpoint().open(self.session)
         self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
         self.thread.start()

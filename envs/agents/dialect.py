@@ -1,13 +1,15 @@
 """The APIs that programs may speak to the endpoint: how each reads a request and writes an answer.
 
 The session and its environment know none of them: they pass `Request`s on, and give responses. A
-new API is a module like `completions`, and a line in DIALECTS.
+new API is a module like `messages`, and a line in DIALECTS. The modules read dicts by hand: the
+classes of the SDKs belong to optional packages, and take a second or more to import in each worker.
+The tests let the SDKs read what the modules write.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from envs.agents import completions
+from envs.agents import completions, messages, responses, responses_answer
 from envs.agents.requests import Request, request_of
 
 
@@ -15,22 +17,39 @@ from envs.agents.requests import Request, request_of
 class Dialect:
     """One API.
 
-    parse(body, sampling): returns the Request; raises Refused, or another error if it is malformed
+    parse(body, sampling, conversations): returns the Request; raises Refused, or another error if
+        it is malformed. conversations: what the session keeps for it, see `responses.parse`
     answer(request, response, message, turn, tokens): returns the answer; see `completion`
-    joined(answers): returns one answer with the choices of all, for requests with n > 1
     events(request, answer): yields the server-sent events of a stream
+    joined(answers): returns one answer with the choices of all, for requests with n > 1; None: the
+        API has no such requests
     """
 
-    parse: Callable[[dict, str], Request]
+    parse: Callable[[dict, str, dict], Request]
     answer: Callable[..., dict]
-    joined: Callable[[list[dict]], dict]
     events: Callable[[Request, dict], Iterator[bytes]]
+    joined: Callable[[list[dict]], dict] | None = None
+
+
+def parse_chat(body: dict, sampling: str, conversations: dict) -> Request:
+    """Return the Request of a chat completion, which has the whole conversation."""
+    return request_of(body, sampling)
 
 
 CHAT_COMPLETIONS = Dialect(
-    parse=request_of,
+    parse=parse_chat,
     answer=completions.completion,
     joined=completions.with_all_choices,
     events=completions.events,
 )
-DIALECTS = {"/v1/chat/completions": CHAT_COMPLETIONS}  # by the path of the POST
+RESPONSES = Dialect(responses.parse, responses_answer.answer, responses_answer.events)
+MESSAGES = Dialect(messages.parse, messages.answer, messages.events)
+DIALECTS = {  # by the path of the POST
+    "/v1/chat/completions": CHAT_COMPLETIONS,
+    "/v1/responses": RESPONSES,
+    "/v1/messages": MESSAGES,
+}
+COUNTS = {  # requests that only count the tokens of a prompt, and make no turn
+    "/v1/responses/input_tokens": RESPONSES,
+    "/v1/messages/count_tokens": MESSAGES,
+}

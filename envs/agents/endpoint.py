@@ -1,9 +1,12 @@
 """The endpoint from which agent programs get completions: one small server per process.
 
-    POST /v1/chat/completions      GET /v1/models
+    POST /v1/chat/completions      OpenAI's chat completions
+    POST /v1/responses             OpenAI's Responses API
+    POST /v1/messages              Anthropic's Messages API
+    GET /v1/models
 
-It listens on 127.0.0.1 and has OpenAI's interface, so any SDK works. Each episode is a session,
-whose secret is the API key. The session's environment (`envs.agents.agent`) answers its requests in
+It listens on 127.0.0.1, and SDKs work unchanged. Each episode is a session, whose secret is the API
+key. The session's environment (`envs.agents.agent`) answers its requests in
 the order of arrival. The standard library's server is fast enough: its overhead is a millisecond,
 and a turn of a language model takes much longer.
 """
@@ -14,7 +17,7 @@ import threading
 import time
 
 from envs.agents.completions import POLICY
-from envs.agents.dialect import DIALECTS, Dialect
+from envs.agents.dialect import COUNTS, DIALECTS
 from envs.agents.errors import Refused
 from envs.agents.local_server import LocalHandler, LocalServer
 from envs.agents.session import Call, Session
@@ -22,6 +25,8 @@ from envs.agents.upstream import ask_upstream
 
 KEEP_ALIVE_SECONDS = 2.0  # after which a waiting client gets a blank, again and again
 REFUSAL_SECONDS = 0.5  # delay of the answer to a closed session, so that its program cannot spin
+MODEL = {"id": POLICY, "object": "model", "created": 0, "owned_by": "this run"}
+MODEL |= {"type": "model", "display_name": POLICY, "created_at": "1970-01-01T00:00:00Z"}
 
 
 class Endpoint:
@@ -61,59 +66,65 @@ class _Handler(LocalHandler):
     """Answers requests. The key is checked before the body is read."""
 
     def do_GET(self) -> None:
-        if self._path() != "/v1/models":
-            return self.refuse(Refused(f"there is no {self.path}", 404, "not_found"))
-        model = {"id": POLICY, "object": "model", "created": 0, "owned_by": "this run"}
-        self.send(200, json.dumps({"object": "list", "data": [model]}).encode())
+        if self._path() not in ("/v1/models", f"/v1/models/{POLICY}"):
+            return self.refuse(self._unknown())
+        listed = {"object": "list", "data": [MODEL], "has_more": False}
+        found = listed if self._path() == "/v1/models" else MODEL
+        self.send(200, json.dumps(found).encode())
 
     def do_POST(self) -> None:
         try:
-            dialect = DIALECTS.get(self._path())
+            path = self._path()
+            dialect = DIALECTS.get(path) or COUNTS.get(path)
             if dialect is None:
-                raise Refused(f"there is no {self.path}", 404, "not_found")
+                raise self._unknown()
             if self.headers.get_content_type() != "application/json":
                 message = "the Content-Type must be application/json"
                 raise Refused(message, 415, "unsupported_media_type")
             session = self._session()
             body = self.body()
-            call = self._call(session, body, dialect)
-            if call is None:
-                path = self._path().removeprefix("/v1")
-                return self.send(*ask_upstream(session.upstream, path, body))
+            if self._for_upstream(session, body):
+                return self.send(*ask_upstream(session.upstream, path.removeprefix("/v1"), body))
+            if path in COUNTS:
+                counted = {"input_tokens": _read(session.count, body, dialect)}
+                return self.send(200, json.dumps(counted).encode())
+            retry = int(self.headers.get("x-stainless-retry-count") or 0) > 0
+            call = _read(session.call, body, retry, dialect)
         except Refused as refused:
             return self.refuse(refused)
         self._answer(call)
 
     def _path(self) -> str:
-        return self.path.partition("?")[0].rstrip("/")
+        """Return the path without a query. Anthropic's SDK adds /v1 to a base URL that has it."""
+        path = self.path.partition("?")[0].rstrip("/")
+        return path.replace("/v1/v1/", "/v1/", 1)
+
+    def _unknown(self) -> Refused:
+        posts = ", ".join([*DIALECTS, *COUNTS])
+        message = (
+            f"there is no {self.command} {self.path:.200}, only GET /v1/models and POST {posts}"
+        )
+        return Refused(message, 404, "not_found")
 
     def _session(self) -> Session:
-        secret = (self.headers.get("Authorization") or "").removeprefix("Bearer ").strip()
+        given = self.headers.get("x-api-key") or self.headers.get("Authorization") or ""
+        secret = given.removeprefix("Bearer ").strip()
         session = self.server.session_of(secret)
         if session is None or session.closed:
             time.sleep(REFUSAL_SECONDS)
             raise Refused("this episode is over, or the key is wrong", 401, "invalid_api_key")
         return session
 
-    def _call(self, session: Session, body: bytes, dialect: Dialect) -> Call | None:
-        """Return the call of a request; None if it is for another model."""
-        try:
-            model = json.loads(body).get("model")
-            if model != POLICY and session.upstream:
-                return None
-            if model != POLICY:
-                message = (
-                    f"the model {model!r} is not served here: {POLICY!r} is, and --upstream URL "
-                    "names an endpoint for others"
-                )
-                raise Refused(message, 404, "model_not_found")
-            retry = int(self.headers.get("x-stainless-retry-count") or 0) > 0
-            return session.call(body, retry, dialect)
-        except Refused:
-            raise
-        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-            message = f"the request cannot be read: {error!r:.300}"
-            raise Refused(message, code="invalid_request_error") from error
+    def _for_upstream(self, session: Session, body: bytes) -> bool:
+        """Return whether a request is for another model. Refused: there is no upstream for it"""
+        model = _read(_model, body)
+        if model != POLICY and not session.upstream:
+            message = (
+                f"the model {model!r:.200} is not served here: {POLICY!r} is, and --upstream URL "
+                "names an endpoint for others"
+            )
+            raise Refused(message, 404, "model_not_found")
+        return model != POLICY
 
     def _answer(self, call: Call) -> None:
         """Wait for the answer and send it. Blanks keep the client from timing out meanwhile."""
@@ -137,3 +148,18 @@ class _Handler(LocalHandler):
         for piece in call.dialect.events(call.request, call.answer) if stream else [body]:
             self.chunk(piece)
         self.chunk(b"")
+
+
+def _model(body: bytes):
+    return json.loads(body).get("model")
+
+
+def _read(function, *arguments):
+    """Call a function that reads the body of a request. Refused: it cannot be read"""
+    try:
+        return function(*arguments)
+    except Refused:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        message = f"the request cannot be read: {error!r:.300}"
+        raise Refused(message, code="invalid_request_error") from error

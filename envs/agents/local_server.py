@@ -151,7 +151,8 @@ class LocalHandler(BaseHTTPRequestHandler):
     def refuse(self, refused: Refused) -> None:
         kind = "invalid_request_error" if refused.status < 500 else "server_error"
         error = {"message": str(refused), "type": kind, "param": None, "code": refused.code}
-        self.send(refused.status, json.dumps({"error": error}).encode())
+        # "type" is for Anthropic's SDK, which else shows no reason
+        self.send(refused.status, json.dumps({"type": "error", "error": error}).encode())
 
     def send(self, status: int, body: bytes, kind: str = "application/json") -> None:
         self.send_response(status)

@@ -14,6 +14,7 @@ import threading
 from envs.agents.dialect import CHAT_COMPLETIONS, Dialect
 from envs.agents.errors import Refused
 from envs.agents.requests import Request
+from envs.agents.tokens import TokenCounter
 
 CALLS_KEPT = 16  # answered calls of a session that a retry can still get
 ENDED = ("this episode is over", 401, "invalid_api_key")
@@ -44,14 +45,18 @@ class Call:
 class Session:
     """The calls of one episode. The queue `events` has them in order, and then the program's end.
 
-    check(request): returns the tokens of its prompt, or raises Refused if it cannot be answered
+    tokens: counts the tokens of prompts, and refuses those that cannot be answered; None: none are
     sampling, upstream: see `envs.agents.agent.AgentEnv`
     """
 
-    def __init__(self, check=lambda request: 0, sampling: str = "refuse", upstream: str = ""):
-        self.check, self.sampling, self.upstream = check, sampling, upstream
+    def __init__(
+        self, tokens: TokenCounter | None = None, sampling: str = "refuse", upstream: str = ""
+    ):
+        self.tokens = tokens or TokenCounter("", {}, 0)
+        self.sampling, self.upstream = sampling, upstream
         self.secret, self.events, self.closed = secrets.token_urlsafe(16), queue.Queue(), False
         self.rewards: list[float] = []  # the program's threads append to it
+        self.conversations: dict[str, list[dict]] = {}  # see `envs.agents.responses.parse`
         self.calls: list[Call] = []  # waiting ones, and the last answered ones for retries
         self.lock = threading.Lock()
 
@@ -67,14 +72,19 @@ class Session:
             same = [call for call in self.calls if (call.key, call.dialect) == (key, dialect)]
             if retry and same:  # an equal request that is no retry is a new call
                 return same[-1]
-            request = dialect.parse(json.loads(body), self.sampling)
-            request.tokens = self.check(request)
+            request = dialect.parse(json.loads(body), self.sampling, self.conversations)
+            request.tokens = self.tokens.check(request)
             call = Call(key, request, dialect)
             waiting = [old for old in self.calls[:-CALLS_KEPT] if not old.done.is_set()]
             self.calls = [*waiting, *self.calls[-CALLS_KEPT:], call]
             for _ in range(call.n):
                 self.events.put(call)
             return call
+
+    def count(self, body: bytes, dialect: Dialect) -> int:
+        """Return the tokens of a request's prompt. Refused, ...: it cannot be written"""
+        request = dialect.parse(json.loads(body), self.sampling, self.conversations)
+        return self.tokens.written(request)
 
     def take_rewards(self) -> float:
         """Return the sum of the rewards since the last call of this method."""

@@ -23,13 +23,17 @@ class TokenCounter:
             return 0
         return _counter(self.tokenizer, json.dumps(self.template))(text, template)
 
-    def check(self, request) -> int:
-        """Return the tokens of a request's prompt. Refused: it is too long, or cannot be written"""
+    def written(self, request) -> int:
+        """Return the tokens of a request's prompt. Refused: it cannot be written"""
         try:
-            tokens = self.count(request.messages, request.template)
+            return self.count(request.messages, request.template)
         except Exception as error:  # templates refuse with errors of many types
             message = f"the chat template cannot write these messages: {error}"
             raise Refused(message, code="invalid_request_error") from error
+
+    def check(self, request) -> int:
+        """Return the tokens of a request's prompt. Refused: it is too long, or cannot be written"""
+        tokens = self.written(request)
         if tokens > self.prompt_limit:
             message = f"the messages have {tokens} tokens, --prompt-limit is {self.prompt_limit}"
             raise Refused(message, code="context_length_exceeded")
