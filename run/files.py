@@ -44,10 +44,26 @@ def written_aside(folder: Path, ranks: Ranks = ALONE):
         ranks.wait()
     except RunError:  # another rank has ended
         raise
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch wraps OSError
+    except Exception as error:
         shutil.rmtree(aside, ignore_errors=True)
-        reasons = [e.strerror for e in (error, error.__context__) if isinstance(e, OSError)]
-        raise not_written(folder, reasons[0] if reasons else str(error)) from error
+        if not is_about_files(error):
+            raise
+        raise not_written(folder, reason_of(error)) from error
+
+
+def is_about_files(error: Exception) -> bool:
+    """Return whether a file could not be written. Libraries wrap OSError: torch in a RuntimeError,
+    tokenizers in a plain Exception."""
+    known = isinstance(error, OSError | RuntimeError | SafetensorError)
+    return known or "(os error " in str(error)
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a file could not be written, as far as the library tells it."""
+    reasons = [e.strerror for e in (error, error.__context__) if isinstance(e, OSError)]
+    if not reasons and "enforce fail" in str(error):  # torch.save; it names no reason
+        reasons = ["not all of it was written (is the disk full?)"]
+    return reasons[0] if reasons else str(error)
 
 
 def replace(folder: Path, aside: Path) -> None:

@@ -1,12 +1,17 @@
 """Cloning demonstrations: which turns are imitated, exactly which tokens, and going on."""
 
+import errno
+import io
 import json
+import os
+import sys
 
 import pytest
 import torch
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from common import cli
 from memory.render import Renderer
 from models import clone
 from models.demonstrations import encoded, read_turns
@@ -162,6 +167,34 @@ def test_the_learning_rate_rises_and_falls():
 # ---- the program --------------------------------------------------------------------------------
 
 
+class FillingUp(io.StringIO):
+    """A standard output that is full from a certain line on."""
+
+    def __init__(self, last: str):
+        super().__init__()
+        self.last = last
+
+    def write(self, text: str) -> int:
+        if self.last in text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
+
+
+def test_a_clone_that_is_killed_in_its_first_save_begins_again(
+    tmp_path, conversations, monkeypatch
+):
+    def killed(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Imitation, "state_dict", killed)
+    with pytest.raises(KeyboardInterrupt):
+        cloned(tmp_path / "out", conversations, "--steps", "1")
+    (tmp_path / "out" / f"{clone.SETTINGS}.tmp").touch()
+    monkeypatch.undo()
+    assert cloned(tmp_path / "out", conversations, "--steps", "1") == 0
+    assert not list((tmp_path / "out").glob("*.tmp"))
+
+
 def test_an_interrupted_clone_goes_on_as_if_nothing_had_happened(
     tmp_path, conversations, capsys, monkeypatch
 ):
@@ -178,14 +211,22 @@ def test_an_interrupted_clone_goes_on_as_if_nothing_had_happened(
         cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0")
     monkeypatch.setattr(Imitation, "take_step", step)
     capsys.readouterr()
+    with monkeypatch.context() as here:  # from the line of step 6 on the disk is full
+        here.setattr(cli, "discard_output", lambda: None)
+        here.setattr(sys, "stdout", FillingUp("step 6/6"))
+        assert cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0") == 1
+    lost = "models.clone: error: cannot write to the standard output: No space left on device\n"
+    assert capsys.readouterr().err == lost
     assert cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0") == 0
-    assert "goes on after step 4" in capsys.readouterr().out
+    assert "goes on after step 6" in capsys.readouterr().out
     assert_close(weights(tmp_path / "cut"), weights(tmp_path / "whole"), rtol=0, atol=0)
     assert not (tmp_path / "cut" / clone.STATE).exists()
-    # it is a model like any other, and complete
+    # it is a model like any other, and complete; what a kill in the last rename leaves is deleted
+    (tmp_path / "cut.old").mkdir()
     with pytest.raises(SystemExit):
         cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0")
     assert "is complete; name another --out" in capsys.readouterr().err
+    assert not (tmp_path / "cut.old").exists()
 
 
 def test_it_ends_before_the_policy_is_too_sharp(tmp_path, conversations, capsys):

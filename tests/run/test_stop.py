@@ -391,7 +391,10 @@ echo "scontrol $*" >> calls
 """
 
 
-@pytest.mark.parametrize(("code", "requeued"), [(0, False), (1, False), (2, False), (138, True)])
+@pytest.mark.parametrize(
+    ("code", "requeued"),
+    [(0, False), (1, False), (2, False), (138, True), (143, False)],  # 143: scancel
+)
 def test_the_slurm_script_of_the_docs_requeues_a_run_that_was_stopped(code, requeued, tmp_path):
     """srun and scontrol are stand-ins that write down how they were called."""
     page = (ROOT / "docs" / "run-directory.md").read_text(encoding="utf-8")

@@ -316,7 +316,8 @@ def test_a_refused_request_is_an_error_of_the_program(play):
 
 
 def test_a_prompt_of_two_megabytes_exceeds_the_prompt_limit(play, model_dir):
-    first, [step] = play("long_winded", "yes", tokenizer=model_dir, prompt_limit=500)
+    options = dict(tokenizer=model_dir, prompt_limit=500, timeout=inf)  # tokenizing takes long
+    first, [step] = play("long_winded", "yes", **options)
     # the template of the tests: "user: ", the text, a line break, and "assistant: "
     tokens = 6 + 2**21 + 1 + 11
     assert first.text.startswith("400: ") and "context_length_exceeded" in first.text
