@@ -7,6 +7,7 @@ Tests name the programs `agent:agent_programs:NAME`.
 import asyncio
 import http.client
 import json
+import logging
 import random
 import threading
 import time
@@ -291,3 +292,24 @@ def planner(seed, **to):
     judged = [choice["message"]["content"] for choice in json.loads(text)["choices"]]
     fine = json.loads(call["function"]["arguments"]) == {"b": "x"} and plan["a"] in ("one", "two")
     return float(fine and len(judged) == 2 and judged[0] == judged[1])
+
+
+def retries(seed, **to):
+    """Logs every error of a request and asks again, as frameworks do, in this thread and others."""
+    while True:
+        try:
+            if seed % 4:
+                say(to, "again")
+            else:
+                with ThreadPoolExecutor() as helpers:
+                    helpers.submit(say, to, "again").result()
+        except Exception as error:
+            logging.getLogger("framework").error("retrying: %s", error)
+
+
+async def forgets(seed, **to):
+    """Leaves a task alone, whose error nobody reads, and a thread."""
+    threading.Thread(target=say, args=(to, "thread")).start()
+    task = asyncio.ensure_future(asyncio.to_thread(say, to, "task"))
+    await asyncio.sleep(60)
+    return task

@@ -197,12 +197,13 @@ class AgentEnv(gymnasium.Env):
     def _end_session(self) -> None:
         """Close the session, if there is one. Later requests of the program are refused."""
         if self.session is not None:
+            agent_threads.abandon(self.thread)  # before its request is refused, which it would see
             endpoint().close(self.session)
-            agent_threads.abandon(self.thread)
         self.session = None
 
 
 async def _awaited(end):
+    asyncio.get_running_loop().set_exception_handler(agent_threads.report)
     return await end
 
 

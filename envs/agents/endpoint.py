@@ -18,9 +18,10 @@ import time
 
 from envs.agents.completions import POLICY
 from envs.agents.dialect import COUNTS, DIALECTS
-from envs.agents.errors import Refused
-from envs.agents.local_server import LocalHandler, LocalServer
+from envs.agents.errors import OVER, Refused
+from envs.agents.local_server import LocalHandler, LocalServer, error_body
 from envs.agents.session import Call, Session
+from envs.agents.threads import silence_late_requests
 from envs.agents.upstream import ask_upstream
 
 KEEP_ALIVE_SECONDS = 2.0  # after which a waiting client gets a blank, again and again
@@ -59,6 +60,7 @@ def endpoint() -> Endpoint:
     with _LOCK:
         if not _ENDPOINT:
             _ENDPOINT.append(Endpoint())
+            silence_late_requests()
         return _ENDPOINT[0]
 
 
@@ -112,7 +114,7 @@ class _Handler(LocalHandler):
         session = self.server.session_of(secret)
         if session is None or session.closed:
             time.sleep(REFUSAL_SECONDS)
-            raise Refused("this episode is over, or the key is wrong", 401, "invalid_api_key")
+            raise Refused(f"{OVER}, or the key is wrong", 401, "invalid_api_key")
         return session
 
     def _for_upstream(self, session: Session, body: bytes) -> bool:
@@ -136,6 +138,9 @@ class _Handler(LocalHandler):
                 begun = True
             self.chunk(b": wait\n\n" if stream else b" ")
         if isinstance(call.answer, Refused):
+            if begun and stream:
+                self.chunk(b"event: error\ndata: " + error_body(call.answer) + b"\n\n")
+                return self.chunk(b"")
             if begun:  # the status 200 is sent already, so we break the connection
                 self.close_connection = True
                 return self.connection.shutdown(socket.SHUT_RDWR)

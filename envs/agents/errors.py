@@ -1,5 +1,7 @@
 """The error of a request of an agent program that cannot be answered."""
 
+OVER = "this episode is over"  # the answer to late requests; lines that have it are not printed
+
 
 class Refused(ValueError):
     """A request that cannot be answered. status, code: those of OpenAI's API"""

@@ -149,15 +149,18 @@ class LocalHandler(BaseHTTPRequestHandler):
             left -= len(block)
 
     def refuse(self, refused: Refused) -> None:
-        kind = "invalid_request_error" if refused.status < 500 else "server_error"
-        error = {"message": str(refused), "type": kind, "param": None, "code": refused.code}
-        # "type" is for Anthropic's SDK, which else shows no reason
-        self.send(refused.status, json.dumps({"type": "error", "error": error}).encode())
+        # SDKs obey the header; without it they may ask again for what can never be answered
+        retry = {} if refused.status >= 500 else {"x-should-retry": "false"}
+        self.send(refused.status, error_body(refused), headers=retry)
 
-    def send(self, status: int, body: bytes, kind: str = "application/json") -> None:
+    def send(
+        self, status: int, body: bytes, kind: str = "application/json", headers: dict | None = None
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
@@ -175,3 +178,10 @@ class LocalHandler(BaseHTTPRequestHandler):
 
     def chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+def error_body(refused: Refused) -> bytes:
+    """Return the JSON of an error, as OpenAI writes it and, with "type", Anthropic."""
+    kind = "invalid_request_error" if refused.status < 500 else "server_error"
+    error = {"message": str(refused), "type": kind, "param": None, "code": refused.code}
+    return json.dumps({"type": "error", "error": error}).encode()

@@ -12,12 +12,12 @@ import secrets
 import threading
 
 from envs.agents.dialect import CHAT_COMPLETIONS, Dialect
-from envs.agents.errors import Refused
+from envs.agents.errors import OVER, Refused
 from envs.agents.requests import Request
 from envs.agents.tokens import TokenCounter
 
 CALLS_KEPT = 16  # answered calls of a session that a retry can still get
-ENDED = ("this episode is over", 401, "invalid_api_key")
+ENDED = (OVER, 401, "invalid_api_key")
 
 
 class Call:

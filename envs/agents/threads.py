@@ -1,12 +1,14 @@
-"""Stops the threads of agent programs whose episodes are over.
+"""Stops the threads of agent programs whose episodes are over, without lines on the console.
 
-The endpoint refuses the requests of such a program (401), and most programs end then. If one does
-not, SystemExit is raised in its thread after a while, again and again. That ends Python code, but
+SystemExit is raised in such a thread at once: no `except Exception` of a framework sees it, so that
+nothing is retried or logged. After a while it is raised again and again. That ends Python code, but
 not C code that hangs, nor a program that catches everything. A worker with too many of these ends
-itself and is replaced.
+itself and is replaced. The endpoint refuses late requests of the program's other threads (401), and
+what they print about it is dropped.
 """
 
 import ctypes
+import logging
 import multiprocessing
 import os
 import sys
@@ -15,6 +17,7 @@ import traceback
 
 from common.awake import awake_seconds
 from common.plugins import users_line
+from envs.agents.errors import OVER
 from envs.errors import Fault
 
 GRACE_SECONDS = 5.0  # that a program has to end by itself
@@ -26,9 +29,48 @@ _lock = threading.Lock()
 
 
 def abandon(thread: threading.Thread) -> None:
-    """Add the thread of a program whose session is closed; it should end soon."""
+    """Stop the thread of a program before its session is closed; it should end soon."""
+    if thread.is_alive():
+        _stop(thread)
     with _lock:
         _abandoned.append((awake_seconds(), thread))
+
+
+def _stop(thread: threading.Thread) -> None:
+    """Raise SystemExit in a thread, when it next runs Python code."""
+    number, error = ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
+
+
+def report(loop, context: dict) -> None:
+    """An exception handler of event loops: it is silent about what the end of an episode caused."""
+    if not _is_late(context.get("exception")):
+        loop.default_exception_handler(context)
+
+
+def _is_late(error: BaseException | None) -> bool:
+    """Return whether an exception comes from the answer to a late request."""
+    return OVER in str(error)
+
+
+class _Silence(logging.Filter):
+    """Drops the records about late requests."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raised = record.exc_info[1] if record.exc_info else None
+        return not (OVER in record.getMessage() or _is_late(raised))
+
+
+def silence_late_requests() -> None:
+    """Print no line about late requests, from threads and from loggers without a handler."""
+    report_error = threading.excepthook
+
+    def hook(args) -> None:
+        if not _is_late(args.exc_value):
+            report_error(args)
+
+    threading.excepthook = hook
+    logging.lastResort.addFilter(_Silence())
 
 
 def stop_late_programs() -> None:
@@ -38,9 +80,7 @@ def stop_late_programs() -> None:
         _abandoned[:] = [(since, thread) for since, thread in _abandoned if thread.is_alive()]
         late = [thread for since, thread in _abandoned if now - since > GRACE_SECONDS]
     for thread in late:
-        # The exception is raised when the thread next runs Python code.
-        number, error = ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
+        _stop(thread)
     if len(late) >= MAX_LATE:
         if multiprocessing.parent_process() is not None:
             os._exit(TOO_MANY_LATE)

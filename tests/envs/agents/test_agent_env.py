@@ -262,6 +262,42 @@ def test_a_program_that_catches_every_exception_ends_as_well(play, monkeypatch):
     assert gone("stubborn")
 
 
+AFTER_THE_END = """
+import logging, sys, threading, time
+from envs import make_env
+from envs.agents import threads as agent_threads
+from envs.text_env import act, begin
+
+agent_threads.GRACE_SECONDS = 0.1
+for program, seed in (("retries", 1), ("retries", 4), ("forgets", 0)):
+    env = make_env(f"agent:agent_programs:{program}", max_episode_steps=1)
+    begin(env, seed)
+    assert act(env, "a").truncated
+    env.close()
+deadline = time.monotonic() + 20
+while any(thread.is_alive() for _, thread in agent_threads._abandoned):
+    agent_threads.stop_late_programs()
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+time.sleep(1)  # the other threads of the programs end
+logging.getLogger("framework").error("a tool failed")
+failed = threading.Thread(target=lambda: 1 / 0)
+failed.start()
+failed.join()
+"""
+
+
+def test_nothing_is_printed_after_the_end_of_an_episode():
+    path = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    run = dict(capture_output=True, text=True, timeout=60, env=path)
+    done = subprocess.run([sys.executable, "-c", AFTER_THE_END], **run)
+    # nothing about late requests, and all that has other causes
+    first, *_, last = done.stderr.splitlines()
+    assert first == "a tool failed", done.stderr
+    assert last == "ZeroDivisionError: division by zero"
+    assert "episode" not in done.stderr and done.stdout == ""
+
+
 def test_too_many_programs_that_do_not_end_are_a_fault(play, monkeypatch):
     stop = threading.Event()
 

@@ -138,6 +138,26 @@ def test_waiting_and_later_requests_of_a_closed_session_get_401(session, asking)
         assert json.loads(text)["error"]["code"] == "invalid_api_key"
 
 
+def test_the_end_of_a_slow_stream_is_an_error_event(session, asking, monkeypatch):
+    monkeypatch.setattr(endpoint, "KEEP_ALIVE_SECONDS", 0.02)
+    end = asking(HELLO | {"stream": True})
+    next_call(session)
+    threading.Event().wait(0.1)
+    server().close(session)
+    status, text = end()
+    data = text.split("event: error\ndata: ")[1]
+    assert status == 200 and json.loads(data)["error"]["message"] == "this episode is over"
+
+
+def test_sdks_are_told_not_to_retry(session):
+    for path, key in (("/chat/completions", "wrong"), ("/nothing", session.secret)):
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(server().base_url + path, b"{}", headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request)
+        assert refused.value.headers["x-should-retry"] == "false"
+
+
 def test_a_retry_joins_the_waiting_request(session, asking):
     ends = [asking(HELLO)]
     call = next_call(session)
