@@ -8,7 +8,7 @@ Importing this file has no effects, and it imports nothing slow: `--help` answer
 import json
 import os
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote
@@ -39,6 +39,7 @@ from common.flags import (
 )
 from common.masked import masked
 from common.plugins import UserError
+from common.template_flag import template_kwargs
 from envs import family
 from envs.checks import check_data, check_prompts
 from envs.prompts import prompts_of
@@ -51,20 +52,6 @@ ABOUT = """Train a language model as an agent with PPO, or evaluate one. The def
 those of the environment and the model on this command line. They are the paper's; some environments
 and the small embedded models, which play where there is no GPU, have others."""
 HELP = {"-h", "--help"}
-
-
-def json_object(text: str) -> dict:
-    """The type of --template-kwargs."""
-    try:
-        given = json.loads(text)
-        json.dumps(given, ensure_ascii=False).encode()  # fails for half of a surrogate pair
-    except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
-    if not isinstance(given, dict) or not all(map(str.isidentifier, given)):
-        raise ArgumentTypeError(f"{text!r} is not a JSON object of names and values")
-    for name in sorted({"messages", "tools", "documents", "add_generation_prompt"} & given.keys()):
-        raise ArgumentTypeError(f"{name} is given to the template in each prompt")
-    return given
 
 
 # fmt: off
@@ -93,7 +80,7 @@ class Generation:
     engine: str = flag("auto", "vllm, vllm-lora, transformers or module:Class; auto: the faster one")
     gpu_memory_utilization: Share = flag(0.3, "vLLM's share of the GPU's memory")
     endpoint_sampling: Literal["refuse", "run", "untrained"] = flag("refuse", "agents' requests with top_p and the like: refuse them, ignore their options, or answer as asked without training on it")
-    template_kwargs: dict = flag({}, "arguments of the chat template, as in '{\"enable_thinking\": false}'", type=json_object, metavar="JSON")
+    template_kwargs: dict = flag({}, "arguments of the chat template, as in '{\"enable_thinking\": false}'; chat_template: a file that replaces it", type=template_kwargs, metavar="JSON")
     temperature: Temperature = flag(1.0, "sampling temperature; 0: greedy")
     prompt_limit: Count = flag(1024, "tokens of a prompt; the oldest turns are dropped")
     response_limit: Count = flag(512, "tokens of a response; a longer one is cut off")

@@ -88,6 +88,7 @@ EMBEDDED_FAMILIES = {
         "eval_interval": 60,
         "eval_episodes": 64,
     },
+    "gsm8k": CALCULATOR,  # it calls tools, but it cannot solve word problems
     "guess": {
         "model": str(MODELS / "tiny-guess"),
         "num_updates": 60,

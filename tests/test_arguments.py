@@ -316,7 +316,7 @@ def test_a_resumed_run_moves_between_workers_and_threads(tmp_path):
     assert args.env_workers == 2
 
 
-def test_template_arguments_are_a_json_object(capsys):
+def test_template_arguments_are_a_json_object(capsys, tmp_path):
     args = get_args([*MODEL, "--template-kwargs", '{"enable_thinking": false}'])
     assert args.template_kwargs == {"enable_thinking": False}
     for bad, message in (
@@ -326,11 +326,19 @@ def test_template_arguments_are_a_json_object(capsys):
         ('{"tools": 1}', "in each"),
         (r'{"a": "\ud83d"}', "is not JSON"),  # half of a character
         ('{"a": "\udcff"}', "is not JSON"),  # a byte that is no UTF-8
+        ('{"chat_template": 1}', "must name a file"),
+        ('{"chat_template": "nowhere.jinja"}', "nowhere.jinja: No such file"),
     ):
         with pytest.raises(SystemExit):
             get_args([*MODEL, "--template-kwargs", bad])
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
+    # a template's text is kept, which args.json and `turnwise recipe` show and read again
+    (tmp_path / "own.jinja").write_text("{{ messages }}\n")
+    for named in (str(tmp_path / "own.jinja"), "{{ messages }}\n"):
+        typed = json.dumps({"chat_template": named})
+        args = get_args([*MODEL, "--template-kwargs", typed])
+        assert args.template_kwargs == {"chat_template": "{{ messages }}\n"}
 
 
 def test_help_is_there_at_once():

@@ -76,7 +76,12 @@ def _from_pretrained(path: str, **options):
 
 def preset(tokenizer, template: dict) -> None:
     """Write default arguments into a chat template, so that training, evaluation and the exported
-    model have the same ones. What is passed to the template still wins."""
+    model have the same ones. What is passed to the template still wins.
+
+    The argument `chat_template` takes the template's place.
+    """
+    template = dict(template)
+    tokenizer.chat_template = template.pop("chat_template", tokenizer.chat_template)
     lines = [
         f"{{%- if {name} is not defined %}}{{%- set {name} = {_jinja(value)} %}}{{%- endif %}}"
         for name, value in template.items()

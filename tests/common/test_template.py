@@ -51,6 +51,47 @@ def tokenizer_of(name: str):
     return tokenizer
 
 
+# SmolLM2's own, and ours, which also writes tools
+SMOLLM2 = """\
+{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
+{{ '<|im_start|>system
+You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>
+' }}{% endif %}{{'<|im_start|>' + message['role'] + '
+' + message['content'] + '<|im_end|>' + '
+'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
+' }}{% endif %}"""
+OURS = (TINY.parent / "smollm2.jinja").read_text()
+
+
+@pytest.mark.parametrize("system", [[], [{"role": "system", "content": "Be brief. "}]])
+@pytest.mark.parametrize("generates", [True, False])
+def test_our_template_for_smollm2_is_its_own_where_there_are_no_tools(system, generates):
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    roles = ("user", "assistant", "user")
+    chat = [*system, *({"role": role, "content": f" {role}\n"} for role in roles)]
+    own, ours = (
+        tokenizer.apply_chat_template(
+            chat, chat_template=text, tokenize=False, add_generation_prompt=generates
+        )
+        for text in (SMOLLM2, OURS)
+    )
+    assert own == ours
+
+
+def test_our_template_for_smollm2_writes_tools_calls_and_results():
+    tokenizer, kept = AutoTokenizer.from_pretrained(TINY), memory.make("full", 0)
+    tokenizer.chat_template = OURS
+    kept.reset(asked(True))
+    environment = SimpleNamespace(history_thinking="keep", memory="full")
+    render = make_render(environment, 5000, tokenizer, [kept])  # its checks pass
+    kept.update(called(["fjord", "island"]))
+    prompt = render.write(kept.messages(), TOOLS)
+    call = '<tool_call>\n{"name": "look", "arguments": {"word": "%s"}}\n</tool_call>'
+    assert f"I look.\n{call % 'fjord'}\n{call % 'island'}<|im_end|>\n" in prompt
+    assert "<|im_start|>user\n<tool_response>\nisland is a word\n</tool_response>" in prompt
+    assert prompt.count('"Look it up."') == 1
+
+
 def asked(tools: bool) -> Observation:
     opening = {"role": "user", "content": "What is a fjord?"}
     return Observation("What?", "What?", "Be brief.", "", (opening,), TOOLS if tools else {})

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
+import arguments
 import main
 from arguments import get_args
 from envs import make_env
@@ -18,8 +19,11 @@ from envs.text_env import act, begin
 from envs.tools.arithmetic import evaluate
 from envs.tools.gsm8k import GSM8K
 from envs.tools.gsm8k_rows import number_of, source
+from memory import make_memories
+from memory.checks import make_render
 from models.embedded import CHAT_TEMPLATE
 from ppo.engines.contract import Engine
+from ppo.model.pretrained import load_lm
 from reports import viewer
 
 DATA = str(Path(__file__).parents[2] / "data" / "gsm8k.jsonl")  # twelve rows
@@ -259,6 +263,14 @@ def test_the_defaults_of_the_family():
     args = get_args(["--env-name", "gsm8k", "--data", DATA, "--model", "no/real-model"])
     assert args.memory_length == GSM8K.max_turns and args.prompt_limit == 3072
     assert (args.response_limit, args.data) == (512, DATA)
+
+
+def test_without_a_gpu_the_default_model_lists_its_tools(monkeypatch):
+    monkeypatch.setattr(arguments, "has_gpu", lambda quick: False)
+    args = get_args(["--env-name", "gsm8k", "--data", DATA])
+    tokenizer = load_lm(args.model, "cpu")[1]
+    memories = make_memories(args.environment, [(begin(make_env("gsm8k", data=DATA), 0), [])])
+    make_render(args.environment, args.prompt_limit, tokenizer, memories)  # refuses, if it does not
 
 
 # ---- the calculator -----------------------------------------------------------------------------

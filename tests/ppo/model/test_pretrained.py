@@ -45,6 +45,11 @@ def test_null_is_none_in_a_template(tokenizer):
     assert tokenizer.apply_chat_template(ASKED, tokenize=False) == "True True True"
 
 
+def test_a_template_may_take_the_place_of_the_models_own(tokenizer):
+    preset(tokenizer, {"chat_template": TEMPLATE, "thinking": 3})
+    assert tokenizer.apply_chat_template(ASKED, tokenize=False) == "Why? [3]"
+
+
 def test_each_of_several_templates_gets_the_arguments(tokenizer):
     tokenizer.chat_template = {"default": TEMPLATE, "tool_use": "with tools: " + TEMPLATE}
     preset(tokenizer, {"thinking": False})
