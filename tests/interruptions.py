@@ -5,16 +5,21 @@
 
 What is interrupted is a fork of this process, which has one thread and has imported the program. An
 event of such a process is an operation on the run directory, or the beginning of a phase; the
-signal comes before it. The output is JSON lines.
+interruption comes before it. It is the number of a signal, WORKER (one of the environment workers
+is killed) or FULL (from then on nothing can be written into the run directory). The output is JSON
+lines.
 """
 
+import errno
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import count, takewhile
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +31,7 @@ from safetensors.torch import save_file
 
 import main
 from common.ranks import ALONE
+from common.signals import ENDING
 from run import checkpoint
 from run.checkpoint import Checkpoints
 from run.saved import checkpoints, damaged, model_update, number_of
@@ -36,19 +42,22 @@ OPERATIONS = {
     "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink",
     "os.truncate", "shutil.copyfile", "shutil.move", "shutil.rmtree",
 }  # fmt: skip
+GROWING = {"open", "os.mkdir", "os.link", "os.symlink", "shutil.copyfile"}  # need room on the disk
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 LOGS = ("metrics", "eval", "warmup", "trajectories")  # .jsonl
+FULL, WORKER = "full disk", "worker"
 
 
 class Events:
-    """Counts the events of this process, and sends it a signal before one of them.
+    """Counts the events of this process, and interrupts it before one of them.
 
+    how: the number of a signal, WORKER or FULL
     moment: number of that event; 0: none
     listed: a file that gets a line for each event
     """
 
-    def __init__(self, run: Path, number: int, moment: int, listed: Path):
-        self.run, self.number, self.moment, self.count = str(run), number, moment, 0
+    def __init__(self, run: Path, how: int | str, moment: int, listed: Path):
+        self.run, self.how, self.moment, self.count = str(run), how, moment, 0
         self.listed = open(listed, "w", buffering=1)  # noqa: SIM115
         begin = Timer.__call__
 
@@ -64,12 +73,19 @@ class Events:
         writes = event == "open" and isinstance(details[2], int) and details[2] & WRITES
         if (event in OPERATIONS or writes) and os.fspath(path).startswith(self.run):
             self.happens(f"{event} {os.fspath(path)[len(self.run) :]}")
+            if self.how == FULL and 0 < self.moment <= self.count and event in GROWING:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def happens(self, event: str) -> None:
         self.count += 1
         self.listed.write(f"{event}\n")
-        if self.count == self.moment:
-            os.kill(os.getpid(), self.number)
+        if self.count != self.moment:
+            return
+        if self.how == WORKER:
+            for worker in multiprocessing.active_children()[:1]:
+                worker.kill()
+        elif self.how != FULL:
+            os.kill(os.getpid(), self.how)
 
 
 def forked(program: Callable[[], int], output: Path) -> int:
@@ -110,6 +126,11 @@ def outcome(run: Path, without: tuple[str, ...]) -> dict:
     return found
 
 
+def numbers(found: dict) -> dict:
+    """Return for each log how many records of an `outcome` each update has."""
+    return {name: Counter(record["update"] for record in found[name]) for name in LOGS}
+
+
 def names_in(run: Path) -> set[str]:
     """Return the names of the files and folders of a run, but not TensorBoard's, nor the lock."""
     names = {str(path.relative_to(run)) for path in run.rglob("*")}
@@ -117,7 +138,7 @@ def names_in(run: Path) -> set[str]:
 
 
 class Story:
-    """A run that is stopped again and again, and resumed each time. Once it is finished it is
+    """A run that is interrupted again and again, and resumed each time. Once it is finished it is
     compared, and another one begins. It ends with a finished one.
 
     folder: an empty one; flags: of main.py; without: prefixes of metrics that may differ
@@ -125,6 +146,7 @@ class Story:
 
     def __init__(self, folder: str, flags: list[str], without: list[str]):
         self.folder, self.flags, self.without = Path(folder), flags, ("time/", *without)
+        self.workers_died = False
         self.run, self.output = self.folder / "run", self.folder / "output"
         assert self.proceed(0, 0) == 0, self.output.read_text()
         self.whole, self.moments = outcome(self.run, self.without), len(self.events())
@@ -134,33 +156,52 @@ class Story:
         """Return the events of the last process."""
         return (self.folder / "events").read_text().splitlines()
 
-    def proceed(self, number: int, moment: int) -> int:
-        """Begin the run, or go on with it, and send it a signal at this moment."""
+    def proceed(self, how: int | str, moment: int) -> int:
+        """Begin the run, or go on with it, and interrupt it at this moment."""
         words = ["--resume", "auto", "--run-dir", str(self.run), *self.flags]
         if (self.run / "args.json").exists():
             words = ["--resume", str(self.run)]
         listed = self.folder / "events"
         return forked(
-            lambda: Events(self.run, number, moment, listed) and main.program(words), self.output
+            lambda: Events(self.run, how, moment, listed) and main.program(words), self.output
         )
 
-    def stop(self, number: int, moment: int) -> None:
+    def stop(self, how: int | str, moment: int) -> None:
         """Let the run proceed up to this moment, and print what happened."""
         self.output.unlink(missing_ok=True)
-        code = self.proceed(number, moment)
-        text, event = self.output.read_text(), self.events()[-1:]
-        right = code in (0, -number, 128 + number) and "Traceback" not in text
-        tell(signal=number, event=event, code=code, output="" if right else text)
+        code = self.proceed(how, moment)
+        text, events = self.output.read_text(), self.events()
+        ends = {FULL: [0, 1], WORKER: [0]}.get(how) or [0, -how, 128 + how]
+        right = code in ends and "Traceback" not in text
+        self.workers_died |= how == WORKER
+        tell(how=how, event=events[:moment][-1:], code=code, output="" if right else text)
         if code == 0:
             self.compare()
 
+    def each(self) -> Iterator[tuple[int, int]]:
+        """Yield a kill before each event, and all signals before every tenth, each followed by a
+        process that ends the run."""
+        for moment in range(1, 1 + self.moments):
+            signals = [int(number) for number in ENDING] if moment % 10 == 0 else []
+            for number in (signal.SIGKILL, *signals):
+                yield number, moment
+                yield number, 0
+
     def compare(self) -> None:
-        """Print where the finished run differs, and delete it."""
-        found = outcome(self.run, self.without)
-        for name in [name for name in found if found[name] != self.whole[name]]:
-            both = [repr(each[name])[:2000] for each in (self.whole, found)]
+        """Print where the finished run differs, and delete it.
+
+        A worker's death costs its episodes, which faults.jsonl has. Then only the numbers of
+        updates and turns are compared.
+        """
+        whole, found = self.whole, outcome(self.run, self.without)
+        if self.workers_died and (self.run / "faults.jsonl").exists():
+            whole, found = numbers(whole), numbers(found)
+        for name in [name for name in found if found[name] != whole[name]]:
+            both = [repr(each[name])[:2000] for each in (whole, found)]
             tell(differs=name, whole=both[0], found=both[1])
+        tell(compared=len(found))
         shutil.rmtree(self.run)
+        self.workers_died = False
 
 
 class Parts:
@@ -234,7 +275,11 @@ if __name__ == "__main__":
         request = json.loads(sys.argv[2])
         stops = request.pop("stops")
         story = Story(**request)
-        tell(moments=story.moments)
-        for number, share in stops:
-            story.stop(number, 1 + int(share * story.moments))
-        story.stop(signal.SIGKILL, 0)
+        if stops == "all":
+            stops = list(story.each())
+        else:
+            stops = [(how, 1 + int(share * story.moments)) for how, share in stops]
+            stops.append((signal.SIGKILL, 0))
+        tell(moments=story.moments, stops=len(stops))
+        for how, moment in stops:
+            story.stop(how, moment)

@@ -144,11 +144,13 @@ def launch(folder: Path, *words: str, ranks: int = 0) -> Forked:
     )
 
 
-def run(command, folder: Path = ROOT, **options) -> subprocess.CompletedProcess:
+def run(
+    command, folder: Path = ROOT, timeout: float = 900, **options
+) -> subprocess.CompletedProcess:
     """Do what `subprocess.run` does, by `Forked`. options: those of `Forked`"""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
         process = Forked(command, folder, out, errors, **options)
-        process.wait()
+        process.wait(timeout)
         out.seek(0)
         errors.seek(0)
         return subprocess.CompletedProcess(

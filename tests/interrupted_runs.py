@@ -1,0 +1,26 @@
+"""The runs that `interruptions.py` interrupts: tests do so, and `benchmarks.faults`."""
+
+import json
+from pathlib import Path
+
+SMALL = """--n-env 2 --e-len 2 --num-updates 3 --minibatch 4 --lr 0.01 --response-limit 6
+--prompt-limit 8192 --save-interval 1 --eval-interval 2 --eval-episodes 2 --engine transformers"""
+WARM = "--w-epoch 1 --w-iter 1 --w-fraction 1"
+AGENT = "--env-name agent:agent_programs:echo --memory verbatim --n-env 2"
+KINDS = {  # name -> flags
+    "turns": f"--env-name toy {WARM} --max-episode-steps 3",
+    "groups": "--env-name toy --advantages grpo --group-size 2 --max-episode-steps 2",
+    "lora": f"--env-name toy {WARM} --lora-rank 2 --max-episode-steps 3",
+    "agents": f"{AGENT} {WARM}",
+    "workers": f"--env-name toy {WARM} --max-episode-steps 3 --env-workers 2",
+}
+# Which worker answers first decides what the engine batches together, and so its rounding.
+WITHOUT = {"workers": ["engine/"]}
+KILL = 9
+
+
+def request(kind: str, folder: Path, model: Path | str, stops: list | str) -> str:
+    """Return what `interruptions.py run` gets; see its `Story`."""
+    flags = [*SMALL.split(), *KINDS[kind].split(), "--model", str(model)]
+    asked = dict(folder=str(folder), flags=flags, without=WITHOUT.get(kind, []), stops=stops)
+    return json.dumps(asked)
