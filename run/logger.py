@@ -13,6 +13,7 @@ from run.card import refresh_card
 from run.console import Console
 from run.figures import batch_figures
 from run.files import append_records
+from run.program_errors import program_errors_line
 from run.records import Records
 from run.turns import write_evaluation, write_open_episodes, write_rows, write_turns
 
@@ -98,6 +99,8 @@ class Logger:
             (9, f"grad {shown(metrics, 'ppo/grad_norm')}"),
             (4, f"{shown(metrics, 'time/total', '.1f')} s"),
         ])  # fmt: skip
+        if line := program_errors_line(rollouts):
+            self.say(line)
         if line := self.gap_warning(metrics["engine/logp_gap_mean"]):
             self.say(line)
 

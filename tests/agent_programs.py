@@ -88,7 +88,28 @@ def together(seed, **to):
 
 def crash(seed, **to):
     say(to, "hello")
-    raise KeyError("lost")  # here crash
+    raise ConnectionError("lost")  # here crash
+
+
+class APIConnectionError(Exception):
+    """As SDKs have it: not an OSError."""
+
+
+class APITimeoutError(APIConnectionError):
+    pass
+
+
+def breaks(seed, **to):
+    """Pays for each response, and raises the exception that a response names."""
+    while (response := say(to, "say good")) == "good":
+        to["reward"](0.25)
+    to["reward"](0.5)
+    raise eval(response)  # here breaks
+
+
+def asks_greedily(seed, **to):
+    """Asks for what is refused, after its first response."""
+    say(to, say(to, "hello"), temperature=0)
 
 
 def early_crash(seed, **to):

@@ -17,11 +17,9 @@ program may edit its context as it likes: the messages that it sends are the pro
 import asyncio
 import functools
 import inspect
-import math
 import queue
 import string
 import threading
-from numbers import Real
 
 import gymnasium
 from gymnasium.spaces import Text
@@ -31,13 +29,13 @@ from common.plugins import check_call, defined_at, find
 from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import endpoint
+from envs.agents.ends import failure_of, fault_classes, is_finite, result_of
 from envs.agents.session import Call, Session
 from envs.agents.tokens import TokenCounter
 from envs.errors import BrokenContract, Fault
 from envs.tools.tool_env import action
 
 ARGUMENTS = ["seed", "base_url", "api_key", "reward"]  # of a program
-RESULT_KEYS = {"reward", "success", "metrics"}  # of the dict that a program may return
 ENDED = "The program has ended."
 
 
@@ -79,6 +77,7 @@ class AgentEnv(gymnasium.Env):
         # A replay works only if the program repeats its requests. If the program says that it does
         # not, a resumed run begins its next episode instead.
         self.replayable = getattr(self.function, "replayable", True)
+        self.faults = fault_classes(self.function, self.name)
         self.format_penalty, self.timeout = format_penalty, timeout
         self.max_turns = max_episode_steps or 100
         self.tokens = TokenCounter(tokenizer, template or {}, prompt_limit)
@@ -96,7 +95,7 @@ class AgentEnv(gymnasium.Env):
         self.thread.start()
         end = self._next_event()
         if end is not None:
-            self._result(end)
+            result_of(self.name, end)
             raise BrokenContract(f"{self.name} ended without asking {endpoint().base_url}")
         return self._observed()
 
@@ -107,10 +106,13 @@ class AgentEnv(gymnasium.Env):
         self.call.respond(response, message, self.turns, tokens)
         end = self._next_event()
         reward, success, metrics = self.session.take_rewards(), False, {}
+        failure = failure_of(end, self.faults) if end and not self.session.refused else ""
         if end is None:
             text, info = self._observed()
+        elif failure:
+            text, info = failure, self._info([{"role": "user", "content": failure}])
         else:
-            final_reward, success, metrics = self._result(end)
+            final_reward, success, metrics = result_of(self.name, end)
             reward += final_reward
             text, info = ENDED, self._info([{"role": "user", "content": ENDED}])
         trained = request.sampling.trained
@@ -128,7 +130,7 @@ class AgentEnv(gymnasium.Env):
         )
         if terminated or truncated:
             self._end_session()
-            counts = {"parse_failures": self.parse_failures}
+            counts = {"parse_failures": self.parse_failures, "program_errors": bool(failure)}
             if self.sampling == "untrained":
                 counts["untrained_calls"] = self.untrained_calls
             info["metrics"] = counts | metrics
@@ -153,7 +155,7 @@ class AgentEnv(gymnasium.Env):
         session.events.put((end,))
 
     def _pay(self, session: Session, amount: float) -> None:
-        if not _finite(amount):
+        if not is_finite(amount):
             raise BrokenContract(f"{self.name} paid {amount!r:.80}; it must be a finite number")
         session.rewards.append(float(amount))
 
@@ -168,20 +170,6 @@ class AgentEnv(gymnasium.Env):
             raise Fault(f"{location}{message}") from None
         self.call = event if isinstance(event, Call) else None
         return None if self.call else event
-
-    def _result(self, end: tuple) -> tuple[float, bool, dict]:
-        """Return the final reward, success and metrics, or raise the program's exception."""
-        [result] = end
-        if isinstance(result, BaseException):
-            raise result
-        given = result if isinstance(result, dict) else {"reward": result}
-        reward, metrics = given.get("reward"), given.get("metrics", {})
-        reward = 0.0 if reward is None else reward  # all rewards may have come from `reward(...)`
-        numbers = isinstance(metrics, dict) and all(map(_finite, metrics.values()))
-        if not (_finite(reward) and numbers and given.keys() <= RESULT_KEYS):
-            wanted = "a finite number, or a dict with reward, success and metrics of such numbers"
-            raise BrokenContract(f"{self.name} returned {result!r:.80}; it must return {wanted}")
-        return float(reward), bool(given.get("success", reward > 0)), metrics
 
     def _observed(self) -> tuple[str, dict]:
         request = self.call.request
@@ -205,10 +193,6 @@ class AgentEnv(gymnasium.Env):
 async def _awaited(end):
     asyncio.get_running_loop().set_exception_handler(agent_threads.report)
     return await end
-
-
-def _finite(amount) -> bool:
-    return isinstance(amount, Real) and math.isfinite(amount)
 
 
 def _reply(message) -> dict:

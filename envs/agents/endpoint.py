@@ -26,6 +26,8 @@ from envs.agents.upstream import ask_upstream
 
 KEEP_ALIVE_SECONDS = 2.0  # after which a waiting client gets a blank, again and again
 REFUSAL_SECONDS = 0.5  # delay of the answer to a closed session, so that its program cannot spin
+# Codes of refusals that a response may cause: it makes the context long, or is sent back unreadable
+POLICYS_OWN = {"context_length_exceeded", "invalid_request_error"}
 MODEL = {"id": POLICY, "object": "model", "created": 0, "owned_by": "this run"}
 MODEL |= {"type": "model", "display_name": POLICY, "created_at": "1970-01-01T00:00:00Z"}
 
@@ -75,6 +77,7 @@ class _Handler(LocalHandler):
         self.send(200, json.dumps(found).encode())
 
     def do_POST(self) -> None:
+        session = None
         try:
             path = self._path()
             dialect = DIALECTS.get(path) or COUNTS.get(path)
@@ -86,13 +89,18 @@ class _Handler(LocalHandler):
             session = self._session()
             body = self.body()
             if self._for_upstream(session, body):
-                return self.send(*ask_upstream(session.upstream, path.removeprefix("/v1"), body))
+                answer = ask_upstream(session.upstream, path.removeprefix("/v1"), body)
+                session.refused = answer[0] >= 400
+                return self.send(*answer)
             if path in COUNTS:
                 counted = {"input_tokens": _read(session.count, body, dialect)}
                 return self.send(200, json.dumps(counted).encode())
             retry = int(self.headers.get("x-stainless-retry-count") or 0) > 0
             call = _read(session.call, body, retry, dialect)
+            session.refused = False
         except Refused as refused:
+            if session:
+                session.refused = refused.code not in POLICYS_OWN
             return self.refuse(refused)
         self._answer(call)
 

@@ -55,6 +55,7 @@ class Session:
         self.tokens = tokens or TokenCounter("", {}, 0)
         self.sampling, self.upstream = sampling, upstream
         self.secret, self.events, self.closed = secrets.token_urlsafe(16), queue.Queue(), False
+        self.refused = False  # whether the last request got an error that no response causes
         self.rewards: list[float] = []  # the program's threads append to it
         self.conversations: dict[str, list[dict]] = {}  # see `envs.agents.responses.parse`
         self.calls: list[Call] = []  # waiting ones, and the last answered ones for retries

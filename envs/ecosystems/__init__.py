@@ -18,6 +18,7 @@ from gymnasium.wrappers import TimeLimit
 
 from common.plugins import UserError
 from envs import LIBRARIES, library
+from envs.ecosystems.broken import Breakable
 from envs.foreign import THINK_SAY, ForeignEnv, set_random
 from envs.registered import TIME_LIMIT
 
@@ -50,7 +51,7 @@ def make_adapted(
     finally:
         set_random(random_state)
     steps = max_episode_steps or getattr(env, "time_limit", TIME_LIMIT)
-    return ForeignEnv(TimeLimit(env, steps), format_penalty, own_random)
+    return ForeignEnv(TimeLimit(Breakable(env), steps), format_penalty, own_random)
 
 
 class CannotMake(ValueError):

@@ -16,10 +16,11 @@ import pytest
 from own_files import location, work_in
 
 from common.chat import Sampling
+from common.plugins import UserError
 from envs import make_env
 from envs.agents import endpoint
 from envs.agents import threads as agent_threads
-from envs.errors import BrokenContract, EnvError, Fault
+from envs.errors import BrokenContract, EnvError, Fault, fault_of
 from envs.pool.cursor import ResponseText
 from envs.pool.serial import training_seeds
 from envs.text_env import act, begin
@@ -82,7 +83,7 @@ def test_a_completion_is_a_turn(play):
         "seed 7 turn 1 said yes", "seed 7 turn 2 said yes no", "The program has ended."
     ]  # fmt: skip
     assert [step.success for step in steps] == [False, False, True]
-    assert steps[-1].metrics == {"letters": 8, "parse_failures": 0}
+    assert steps[-1].metrics == {"letters": 8, "parse_failures": 0, "program_errors": 0}
     assert steps[0].reply == {"role": "assistant", "content": "yes"}
 
 
@@ -100,7 +101,7 @@ def test_an_episode_of_too_many_turns_is_cut(play):
     assert (steps[-1].terminated, steps[-1].truncated, steps[-1].success) == (False, True, False)
     # the next request came: V of it may stand for the rest
     assert steps[-1].observation.text == "seed 0 turn 2 said yes no"
-    assert steps[-1].metrics == {"parse_failures": 0}
+    assert steps[-1].metrics == {"parse_failures": 0, "program_errors": 0}
 
 
 def test_an_async_program(play):
@@ -128,7 +129,7 @@ def test_tool_calls_go_to_the_program_and_their_results_come_back(play):
     assert called.valid and called.action == '[{"name": "add", "arguments": {"a": 1, "b": 2}}]'
     # a call that cannot be read is words for the program, and costs the format penalty
     assert (bad.valid, bad.terminated, bad.reward) == (False, True, 1 - 0.1)
-    assert bad.metrics == {"parse_failures": 1}
+    assert bad.metrics == {"parse_failures": 1, "program_errors": 0}
 
 
 def test_a_cut_answer_has_finish_reason_length(play):
@@ -171,13 +172,56 @@ def test_a_reward_must_be_a_number(play):
 # ---- what goes wrong ----------------------------------------------------------------------------
 
 
-def test_a_crash_is_a_fault_with_the_users_line(pool, mine):
+def test_an_exception_after_a_response_is_a_failure_of_the_policy(play, mine):
+    env = make_env("agent:my_agents:breaks", timeout=10)
+    begin(env, 0)
+    assert act(env, "good").reward == 0.25
+    step = act(env, "KeyError('lost')")
+    # what the program had paid before it broke, and nothing else
+    assert (step.reward, step.terminated, step.truncated, step.success) == (0.5, True, False, False)
+    assert step.metrics == {"parse_failures": 0, "program_errors": 1}
+    assert step.observation.text == f"{location('my_agents.py', 'breaks')}KeyError('lost')"
+    assert begin(env, 2).text == "say good"  # the next episode is as any other
+    env.close()
+
+
+@pytest.mark.parametrize("error", ["ConnectionError()", "TimeoutError()", "MemoryError()",
+                                   "ImportError('x')", "OSError(24, 'too many open files')",
+                                   "ExceptionGroup('g', [ValueError(), TimeoutError()])",
+                                   "APITimeoutError()"])  # fmt: skip
+def test_what_no_response_causes_is_a_fault(error, play):
+    env = play.env("breaks")
+    begin(env, 0)
+    with pytest.raises(BaseException) as raised:
+        act(env, error)
+    assert fault_of(raised.value).error.endswith(repr(raised.value))
+
+
+def test_a_program_declares_its_own_faults(play, monkeypatch):
+    monkeypatch.setattr(agents.breaks, "faults", (LookupError,), raising=False)
+    env = play.env("breaks")
+    begin(env, 0)
+    with pytest.raises(KeyError):
+        act(env, "KeyError('lost')")
+    monkeypatch.setattr(agents.breaks, "faults", "KeyError")
+    with pytest.raises(UserError, match="breaks.faults is 'KeyError'; it must be a tuple of"):
+        play.env("breaks")
+
+
+def test_a_refusal_that_no_response_causes_makes_the_exception_a_fault(play):
+    env = play.env("asks_greedily")
+    begin(env, 0)
+    with pytest.raises(agents.Error, match="400: .*temperature 0 is greedy"):
+        act(env, "hello")
+
+
+def test_a_fault_after_a_response_has_the_users_line(pool, mine):
     envs = pool(partial(make_env, "agent:my_agents:crash"), [[1, 2]])
     envs.reset()
     envs.send(0, "hello")
     [(_, step)] = envs.poll()
     assert step.truncated and step.fault
-    assert step.fault.endswith(f"step 1: {location('my_agents.py', 'crash')}KeyError('lost')")
+    assert step.fault.endswith(f"{location('my_agents.py', 'crash')}ConnectionError('lost')")
     assert step.first.text == "hello"  # the next episode has begun
 
 
@@ -209,6 +253,7 @@ def test_a_tool_that_hangs_in_a_pool_is_a_fault_and_the_process_ends(mine):
     """Python itself waits for the threads of pools, so the process would never end."""
     program = """
 from common.chat import Sampling
+from common.plugins import UserError
 from envs import make_env
 from envs.errors import Fault
 from envs.text_env import begin

@@ -6,11 +6,15 @@ import tomllib
 from importlib import metadata, util
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Text
 
 import envs
 from arguments import get_args
+from envs.ecosystems.broken import Breakable
+from envs.foreign import ForeignEnv
 from envs.registered import announce_time_limit
 from envs.text_env import act, begin
 
@@ -212,7 +216,7 @@ def test_textarena_shows_new_messages_and_keeps_the_rules():
         f"The target number is {x}er." for x in ("low", "high")
     }
     assert (step.reward, step.terminated, step.success) == (1.0, True, True)
-    assert step.metrics == {"ended_by_invalid_move": 0.0}
+    assert step.metrics == {"ended_by_invalid_move": 0.0, "program_errors": 0.0}
     assert step.observation.text == "Congratulations! You guessed the correct number."
 
 
@@ -223,7 +227,8 @@ def test_textarena_ends_with_the_second_invalid_move_in_a_row():
     step = turn(env, "banana")
     assert "invalid move" in step.observation.text and not step.done
     step = turn(env, "banana")
-    assert step.terminated and not step.success and step.metrics == {"ended_by_invalid_move": 1.0}
+    assert step.terminated and not step.success
+    assert step.metrics == {"ended_by_invalid_move": 1.0, "program_errors": 0.0}
 
 
 @needs("textarena")
@@ -332,3 +337,30 @@ def test_scienceworld():
     assert (step.reward, step.terminated, step.success) == (-1.0, True, False)
     env.close()
     assert "no such task; nearest first: boil, " in line_of("scienceworld:boyl")
+
+
+class Fragile(gymnasium.Env):
+    """Counts moves that are numbers; other moves raise, as in a library that trusts its players."""
+
+    observation_space = action_space = Text(100)
+
+    def reset(self, *, seed=None, options=None):
+        return "A number?", {"system": "Say numbers."}
+
+    def step(self, action):
+        if action == "lost":
+            raise ConnectionError("the server is gone")
+        return "Again.", float(int(action)), False, False, {"system": "Say numbers."}
+
+
+def test_a_move_that_breaks_a_library_ends_the_game_as_a_failure():
+    env = ForeignEnv(Breakable(Fragile()))
+    begin(env, 0)
+    step = turn(env, "2")
+    assert (step.reward, step.terminated, step.metrics) == (2.0, False, {"program_errors": 0.0})
+    step = turn(env, "two")
+    assert (step.reward, step.terminated, step.success) == (0.0, True, False)
+    assert step.metrics == {"program_errors": 1.0} and "invalid literal" in step.observation.text
+    assert step.observation.system == "Say numbers." and begin(env, 1).text == "A number?"
+    with pytest.raises(ConnectionError):  # no move causes this: it stays a fault
+        turn(env, "lost")

@@ -1,0 +1,63 @@
+"""Tells whether the policy or something else made an agent's program, or a library's game, fail.
+
+An exception after a response of the policy is an outcome: the episode ends as a failure, so that
+the policy learns not to break what it acts in. What no response causes stays a fault: a connection,
+a time-out, a lack of memory, disk or packages, and what a program declares.
+"""
+
+import errno
+from collections.abc import Iterator
+
+from envs.errors import BrokenContract, EnvError, Fault
+
+FAULTS = (
+    BrokenContract,
+    ConnectionError,
+    EnvError,
+    Fault,
+    ImportError,
+    MemoryError,
+    TimeoutError,
+)
+# Exceptions of SDKs and HTTP clients for a lost connection, which do not derive from OSError
+CONNECTION_ERRORS = {"APIConnectionError", "ClientConnectionError", "TransportError"}
+NUMBERS = {  # of an OSError for which the machine is the reason, and no file that the policy named
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOMEM,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+}
+
+
+def caused_by_policy(error: BaseException, faults: tuple[type[BaseException], ...] = ()) -> bool:
+    """Return whether an exception that came after a response is an outcome of the episode.
+
+    faults: classes of exceptions that are faults, too
+    """
+    return not any(_is_fault(each, faults) for each in causes(error))
+
+
+def _is_fault(error: BaseException, faults: tuple) -> bool:
+    names = {parent.__name__ for parent in type(error).__mro__}
+    number = error.errno if isinstance(error, OSError) else None
+    return isinstance(error, (*FAULTS, *faults)) or number in NUMBERS or names & CONNECTION_ERRORS
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, what it was raised from, and the members of groups."""
+    waiting, seen = [error], set()
+    while waiting:
+        error = waiting.pop()
+        if id(error) in seen:
+            continue
+        seen.add(id(error))
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            waiting += error.exceptions
+        context = None if error.__suppress_context__ else error.__context__
+        waiting += [cause for cause in (error.__cause__, context) if cause is not None]
