@@ -127,7 +127,7 @@ def save_model(shape: str, folder: Path | str) -> Qwen2Config:
 def make_vllm(
     model: str, tokenizer, ends: set[int], slots: int, dtype, prompt_limit: int, response_limit: int
 ):
-    """Make a vLLM engine as main.py does, without the wrapper that measures it.
+    """Make a vLLM engine as main.py does, without the wrappers that measure and check it.
 
     CannotRun: vLLM is not installed, or it cannot run the model
     """
@@ -135,4 +135,4 @@ def make_vllm(
         engine="vllm", model=model, prompt_limit=prompt_limit, response_limit=response_limit,
         temperature=1.0, gpu_memory_utilization=0.3, endpoint_sampling="refuse",
     )  # fmt: skip
-    return make_engine(settings, tokenizer, ends, slots, dtype, seed=0).inner
+    return make_engine(settings, tokenizer, ends, slots, dtype, seed=0).inner.inner

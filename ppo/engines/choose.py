@@ -2,6 +2,7 @@
 
 from common.cli import print_status
 from common.plugins import UserError, check_call, find
+from common.wrapper import Wrapper
 from ppo.engines.contract import Engine
 from ppo.engines.measured import MeasuredEngine
 from ppo.engines.text import hidden_tokens
@@ -23,7 +24,7 @@ class CannotRun(UserError):
 def make_engine(
     generation, tokenizer, ends: set[int], slots: int, dtype, seed: int, sharded: bool = False,
     slow_envs: bool = False, lora_rank: int = 0,
-) -> MeasuredEngine:  # fmt: skip
+) -> Wrapper:  # fmt: skip
     """Make the engine that --engine names, or for auto the first of `by_speed` that can run.
 
     generation: the flags of this part; slots: prompts that may be submitted at the same time
@@ -57,7 +58,12 @@ def make_engine(
             limit, temperature = generation.response_limit, generation.temperature
             engine = engine_class(tokenizer, ends, limit, temperature, **settings)
             engine.hidden = hidden_tokens(tokenizer)
-            return MeasuredEngine(engine)
+            engine = MeasuredEngine(engine)
+            if name not in ENGINES:  # it may be scripted: a gap to the trainer is only a warning
+                return engine
+            from ppo.engines.checked import CheckedEngine  # after the command line: it needs torch
+
+            return CheckedEngine(engine, generation.prompt_limit)
         except CannotRun as error:
             if name == names[-1]:
                 raise

@@ -52,7 +52,7 @@ class SeparateAdapters:
     def load(self, llm, actor_critic, dtype: torch.dtype) -> None:
         """Fill vLLM's weights and its adapter."""
         if CUDA or not self.has_base:  # on CUDA vLLM has slept, and has forgotten the base as well
-            load_weights(llm, actor_critic.base_weights(), dtype)
+            load_weights(llm, actor_critic.lm, actor_critic.base_weights(), dtype)
             self.has_base = True
         # Copies, because vLLM scales B in place.
         tensors = {name: tensor.clone() for name, tensor in actor_critic.adapters().items()}

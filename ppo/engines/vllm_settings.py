@@ -9,6 +9,7 @@ import os
 import random
 import warnings
 from contextlib import contextmanager
+from textwrap import shorten
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from vllm.platforms import current_platform  # noqa: E402
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # noqa: E402
 
 CUDA = current_platform.is_cuda()
+STATES = {"linear_attention", "conv", "mamba"}  # kinds of layers with a state, not keys and values
 
 
 def start_vllm(
@@ -53,7 +55,9 @@ def start_vllm(
     adapters: arguments of LLM that make room for adapters, if there are any
     CannotRun: vLLM has no kernel for the model on this device; UserError: vLLM does not start
     """
-    cache_bytes = None if CUDA else cpu_cache(model, dtype, tokens=2 * max_num_seqs * length)
+    config = AutoConfig.from_pretrained(model).get_text_config()
+    check_support(config)
+    cache_bytes = None if CUDA else cpu_cache(config, dtype, tokens=2 * max_num_seqs * length)
     ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     # Engines of one process share rotary tables; in vLLM 0.25 a second engine spoils them.
     rotary_embedding._ROPE_DICT.clear()
@@ -83,8 +87,10 @@ def start_vllm(
                 skip_tokenizer_init=not with_tokenizer,
                 **adapters,
             )
-        except ValueError as error:  # the model is not supported, or memory is short
-            raise UserError(f"vLLM does not start: {' '.join(str(error).split())}") from error
+        except Exception as error:  # the model is not supported, memory is short, and many more
+            reason = shorten(str(error) or repr(error), 300)
+            line = f"vLLM does not start: {reason}; --engine transformers needs no vLLM"
+            raise UserError(line) from error
 
 
 def sampling_params(temperature: float, seed: int, limit: int, ends, extra: dict) -> SamplingParams:
@@ -117,14 +123,26 @@ def extra_options(sampling: Sampling) -> dict:
     return options
 
 
-def cpu_cache(model: str, dtype: str, tokens: int) -> int:
+def check_support(config) -> None:
+    """CannotRun: vLLM starts with the model, but cannot compute it here or take over its weights"""
+    if config.model_type == "gpt_oss":
+        raise CannotRun(
+            "vLLM does not take over the experts and attention sinks of gpt-oss while it runs: its "
+            "loader writes past its own reload; use --engine transformers"
+        )
+    states = STATES & set(getattr(config, "layer_types", None) or [])
+    if states and not CUDA:
+        kinds = " and ".join(sorted(states))
+        raise CannotRun(f"vLLM has no kernel for {kinds} on a CPU; use --engine transformers")
+
+
+def cpu_cache(config, dtype: str, tokens: int) -> int:
     """Return the bytes of `tokens` keys and values; by default vLLM claims most of the memory.
 
     CannotRun: vLLM has no kernel for this head size, and would fail only at the first request
     """
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    config = AutoConfig.from_pretrained(model)
     sizes = CPUAttentionBackend.get_supported_head_sizes()
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if size not in sizes:

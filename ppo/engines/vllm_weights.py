@@ -1,25 +1,15 @@
 """The weights of the vLLM engine: how they come from the trainer, and whether they have arrived."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
 
-from common.chat import Sampling
+from ppo.engines.checked import Probe, one_row
 from ppo.engines.vllm_settings import CUDA
-from storage.minibatch import MicroBatch
 
 PROBES = 4  # prompts on which the log-probs are compared
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A prompt of `gap_of`, answered at the run's temperature."""
-
-    ids: list[int]
-    opened: str = ""
-    sampling: Sampling = Sampling()
 
 
 class WholeWeights:
@@ -30,19 +20,37 @@ class WholeWeights:
 
     def load(self, llm, actor_critic, dtype: torch.dtype) -> None:
         """Fill vLLM's weights."""
-        load_weights(llm, actor_critic.weights(), dtype)
+        load_weights(llm, actor_critic.lm, actor_critic.weights(), dtype)
 
 
-def load_weights(llm, weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> None:
-    """Stream parameters by name into vLLM's, one at a time."""
-    weights = ((name, weight.to(dtype)) for name, weight in weights)
+def load_weights(llm, lm, weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> None:
+    """Stream parameters by name into vLLM's, one at a time. lm: the model they belong to"""
+    weights = ((name, weight.to(dtype)) for name, weight in as_in_files(lm, weights))
     # All in one call, because vLLM packs a fused layer when its last part has come. (Not by
     # load_weights: on a CPU it would miss the packed copies that layers compute with.)
+    if not CUDA:
+        llm.apply_model(_forget_packed_experts)
     llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
     if not CUDA:
         llm.apply_model(_repack_head)
     emptied = llm.reset_prefix_cache()
     assert emptied, "blocks of the prefix cache are still in use"
+
+
+def as_in_files(lm, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights by the names and shapes that the model's files have, which are those that
+    vLLM reads: transformers fuses the experts of a layer, for one, and the files have them apart.
+    """
+    for name, weight in weights:
+        yield from revert_weight_conversion(lm, {name: weight}).items()
+
+
+def _forget_packed_experts(model) -> None:
+    """Let experts be packed again when their weights come; on a CPU vLLM 0.32 packs them once."""
+    for module in model.modules():
+        method = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
 
 
 def _repack_head(model) -> None:
@@ -70,17 +78,8 @@ def gap_of(engine, prompts: Iterable, actor_critic) -> float:
         for _, prompt, ids, logps, _ in engine.completed():
             # Greedy sampling reports log-probs at temperature 1.
             temperature = engine.temperature or 1.0
-            batch = _one_row(prompt.ids, ids, temperature, actor_critic.lm.device)
+            batch = one_row(prompt.ids, ids, temperature, actor_critic.lm.device)
             trainers = actor_critic(batch).logps.float().cpu()
             gaps.append((trainers - torch.tensor(logps)).abs())
     engine.llm.reset_prefix_cache()  # a batch must not depend on what was asked here
     return torch.cat(gaps).mean().item()
-
-
-def _one_row(prompt_ids: list[int], ids: list[int], temperature: float, device) -> MicroBatch:
-    """Return a prompt and its response as a micro-batch of one turn."""
-    tokens = torch.tensor(ids, device=device)  # (R,)
-    row = torch.tensor([*prompt_ids, *ids], device=device)[None]  # (1, L)
-    mask = torch.arange(row.shape[1], device=device)[None] >= len(prompt_ids)
-    temperatures = torch.full(tokens.shape, temperature).to(device)
-    return MicroBatch(torch.tensor([0]), row, mask, tokens, temperatures)

@@ -121,7 +121,7 @@ def test_the_choice_of_an_engine(tokenizer, monkeypatch):
         monkeypatch.delitem(sys.modules, module)  # another test may have loaded them
     for name in ("transformers", "auto"):
         engine = make(name)
-        assert isinstance(engine.inner, TransformersEngine)
+        assert isinstance(engine.inner.inner, TransformersEngine)
         assert (engine.response_limit, engine.temperature, engine.ends) == (7, 0.5, {0})
     with pytest.raises(ValueError, match="--engine vllm cannot be imported: .*vllm"):
         make("vllm")

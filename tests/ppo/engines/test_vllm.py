@@ -13,16 +13,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import batch, make_collection, make_lm, make_prompt
+from conftest import batch, make_collection, make_decoder, make_lm, make_prompt
 from small_envs import SlowestFirst
 from torch.testing import assert_close
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    GptOssConfig,
+    Lfm2Config,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3NextConfig,
+)
 
 import memory
 from common.errors import RunError
 from main import collect
 from memory.render import Renderer
-from ppo.engines.choose import make_engine
+from ppo.engines.choose import CannotRun, make_engine
 from ppo.engines.lockstep import TransformersEngine
 from ppo.engines.measured import MeasuredEngine
 from ppo.model.make import build
@@ -31,6 +37,7 @@ if importlib.util.find_spec("vllm") is None:  # installed but broken is no reaso
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
 from ppo.engines.vllm import VLLMEngine
+from ppo.engines.vllm_settings import check_support
 from run.describe import describe_run
 
 V = 260
@@ -432,6 +439,35 @@ def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys)
         options = dict(slots=4, dtype=torch.float32, seed=0, slow_envs=True)
         return make_engine(generation, tokenizer, {0}, **options)
 
-    assert isinstance(make(make_lm()).inner, TransformersEngine)
+    assert isinstance(make(make_lm()).inner.inner, TransformersEngine)
     assert "no attention kernel for heads of size 8" in capsys.readouterr().out
-    assert isinstance(make(big_heads(tie=True)).inner, VLLMEngine)
+    assert isinstance(make(big_heads(tie=True)).inner.inner, VLLMEngine)
+
+
+def test_experts_arrive_with_each_push(tmp_path, tokenizer):
+    # transformers fuses the experts of a layer, vLLM reads them one by one and packs them
+    lm = make_decoder(
+        "Qwen3Moe", vocab_size=V, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=32, initializer_range=0.2, eos_token_id=0, bos_token_id=None,
+    )  # fmt: skip
+    lm.save_pretrained(tmp_path)
+    engine, actor_critic = vllm_engine(tokenizer, tmp_path), build(lm, 0)
+    for _ in range(2):
+        engine.push_weights(actor_critic)
+        assert engine.push_gap < 1e-4
+        with torch.no_grad():
+            lm.model.layers[0].mlp.experts.down_proj.neg_()
+
+
+REFUSED = [
+    (GptOssConfig(), "does not take over the experts and attention sinks of gpt-oss"),
+    (Lfm2Config(num_hidden_layers=1, layer_types=["conv"]), "no kernel for conv on a CPU"),
+    (Qwen3NextConfig(num_hidden_layers=4), "no kernel for linear_attention on a CPU"),
+]
+
+
+@pytest.mark.parametrize(("config", "line"), REFUSED, ids=["gpt-oss", "LFM2", "Qwen3-Next"])
+def test_what_vllm_cannot_compute_or_take_over_is_told_before_it_starts(config, line):
+    with pytest.raises(CannotRun, match=f"{line}.*; use --engine transformers$"):
+        check_support(config)
