@@ -26,6 +26,7 @@ from gymnasium.spaces import Text
 
 from common.awake import get_awake
 from common.plugins import check_call, defined_at, find
+from envs.agents import caches
 from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import endpoint
@@ -71,6 +72,7 @@ class AgentEnv(gymnasium.Env):
         sampling: str = "refuse",
         upstream: str = "",
     ):
+        caches.prepare()
         self.function = find("agent", name, {})
         check_call(self.function, **dict.fromkeys(ARGUMENTS))
         self.name = f"{defined_at(self.function)}{name.rpartition(':')[2]}"  # in messages
@@ -88,6 +90,7 @@ class AgentEnv(gymnasium.Env):
         super().reset(seed=seed)
         self._end_session()
         agent_threads.stop_late_programs()
+        caches.turn_off()
         self.turns, self.parse_failures, self.untrained_calls = 0, 0, 0
         self.session = Session(self.tokens, self.sampling, self.upstream)
         endpoint().open(self.session)
@@ -96,7 +99,8 @@ class AgentEnv(gymnasium.Env):
         end = self._next_event()
         if end is not None:
             result_of(self.name, end)
-            raise BrokenContract(f"{self.name} ended without asking {endpoint().base_url}")
+            asked = f"{self.name} ended without asking {endpoint().base_url}"
+            raise BrokenContract(f"{asked}; {caches.advice()}")
         return self._observed()
 
     def step(self, response: str):
