@@ -95,7 +95,7 @@ class _Handler(LocalHandler):
             if path in COUNTS:
                 counted = {"input_tokens": _read(session.count, body, dialect)}
                 return self.send(200, json.dumps(counted).encode())
-            retry = int(self.headers.get("x-stainless-retry-count") or 0) > 0
+            retry = _read(int, self.headers.get("x-stainless-retry-count") or "0") > 0
             call = _read(session.call, body, retry, dialect)
             session.refused = False
         except Refused as refused:

@@ -213,6 +213,11 @@ def test_unreadable_requests_get_an_error(body, status, message, asking):
     assert code == status and message in json.loads(text)["error"]["message"]
 
 
+def test_an_unreadable_number_of_retries_gets_an_error(asking):
+    code, text = asking(HELLO, x_stainless_retry_count="x")()
+    assert code == 400 and "cannot be read" in json.loads(text)["error"]["message"]
+
+
 def test_a_query_string_is_ignored(session):
     url = f"{server().base_url}/chat/completions?api-version=1"
     headers = {"Authorization": f"Bearer {session.secret}", "Content-Type": "application/json"}
