@@ -8,6 +8,7 @@ from ppo.model.acceptance import accept, accept_adapters
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.decoder import Compute, padded, recomputed, stored
 from ppo.model.pretrained import load_lm
+from ppo.model.reloaded import try_export
 
 
 def make_model(generation, update, device: str, seed: int):
@@ -30,6 +31,7 @@ def make_model(generation, update, device: str, seed: int):
         lora_rank=update.lora_rank,
         tokens=tokens,
     )
+    try_export(actor_critic, f"--model {generation.model}")
     return actor_critic.to(device), tokenizer, ends
 
 

@@ -1,0 +1,54 @@
+"""The last part of the test of a model: what is exported computes the same when it is loaded again.
+
+The export of a small model is tried before the first update. That of a large one would take
+minutes and its size of the disk, so a line says that it has not been tried.
+"""
+
+import tempfile
+from pathlib import Path
+from textwrap import shorten
+from time import perf_counter
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from common.cli import print_status
+from common.plugins import UserError
+from ppo.model.acceptance import ROUNDING, SLOW, differ, test_turns
+from ppo.model.decoder import precision
+
+LARGE = 2**30  # bytes of an export that is not tried
+
+
+@torch.no_grad()
+def try_export(actor_critic, model: str) -> None:
+    """Export the actor, load it and compare.
+
+    model: the beginning of an error; UserError: it cannot be loaded, or it is another model
+    """
+    lm, dtype = actor_critic.lm, actor_critic.dtype
+    size = sum(p.numel() for p in lm.parameters()) * dtype.itemsize
+    if size > LARGE:
+        print_status(f"the export of this model is not tried: it has {size / 1e9:.1f} GB")
+        return
+    began = perf_counter()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            actor_critic.export(Path(folder), keep=True)
+            again, report = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+            )
+        if wrong := sorted(report["missing_keys"]) + sorted(report["unexpected_keys"]):
+            raise ValueError(f"{len(wrong)} weights are lost or have other names ({wrong[0]}, ...)")
+        ids, _ = test_turns(lm, 0)
+        again = again.to(lm.device).eval()
+        with precision(lm.device, dtype):
+            logits = [each(ids, use_cache=False).logits.float() for each in (again, lm)]
+        gap = differ(logits[0], logits[1])
+        if not gap <= ROUNDING[dtype]:
+            raise ValueError(f"logits differ by {gap:.2g} where the largest is 100")
+    except Exception as error:  # libraries fail in many ways at models that are not theirs
+        reason = shorten(str(error) or repr(error), 200)
+        raise UserError(f"{model}: what it exports is not what it is: {reason}") from error
+    if (seconds := perf_counter() - began) > SLOW:
+        print_status(f"the test of the export took {seconds:.0f} s")
