@@ -107,6 +107,28 @@ def breaks(seed, **to):
     raise eval(response)  # here breaks
 
 
+SHARED = {}
+
+
+def overwrites(seed, **to):
+    """Keeps its client in a global setting, which other agents of the process overwrite."""
+    SHARED["client"] = to
+    say(SHARED["client"], f"first of {seed}")
+    say(SHARED["client"], f"second of {seed}")
+
+
+def shares_connections(seed, **to):
+    """Has its own key, and a global client, whose connections all agents share."""
+    import httpx
+
+    client = SHARED.setdefault("httpx", httpx.Client())
+    for turn in range(3):
+        body = {"model": "policy", "messages": [{"role": "user", "content": f"{seed}: {turn}"}]}
+        headers = {"Authorization": f"Bearer {to['api_key']}"}
+        client.post(f"{to['base_url']}/chat/completions", json=body, headers=headers, timeout=20)
+    return 1.0
+
+
 def asks_greedily(seed, **to):
     """Asks for what is refused, after its first response."""
     say(to, say(to, "hello"), temperature=0)

@@ -95,6 +95,7 @@ class AgentEnv(gymnasium.Env):
         self.session = Session(self.tokens, self.sampling, self.upstream)
         endpoint().open(self.session)
         self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
+        self.session.thread, self.session.name = self.thread, self.name
         self.thread.start()
         end = self._next_event()
         if end is not None:

@@ -20,9 +20,11 @@ from envs.agents.completions import POLICY
 from envs.agents.dialect import COUNTS, DIALECTS
 from envs.agents.errors import OVER, Refused
 from envs.agents.local_server import LocalHandler, LocalServer, error_body
+from envs.agents.origins import CROSSED, thread_of, watch
 from envs.agents.session import Call, Session
 from envs.agents.threads import silence_late_requests
 from envs.agents.upstream import ask_upstream
+from envs.errors import BrokenContract
 
 KEEP_ALIVE_SECONDS = 2.0  # after which a waiting client gets a blank, again and again
 REFUSAL_SECONDS = 0.5  # delay of the answer to a closed session, so that its program cannot spin
@@ -42,9 +44,22 @@ class Endpoint:
     def __init__(self, port: int = 0, session_of=None):
         self.sessions: dict[str, Session] = {}
         self.server = LocalServer(port, _Handler)
+        self.server.check_origin = self.check_origin
         self.server.session_of = session_of or self.sessions.get
         self.base_url = f"http://127.0.0.1:{self.server.server_port}/v1"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def check_origin(self, port: int, session: Session) -> None:
+        """Check that a new connection has the key of its own program.
+
+        port: of the client's end
+        Refused: it has another program's key, and this program's episode fails
+        """
+        thread = thread_of(port)
+        for other in list(self.sessions.values()) if thread else []:
+            if other.thread and other.thread.ident == thread and other is not session:
+                other.fail(BrokenContract(f"{other.name}: {CROSSED}"))
+                raise Refused(CROSSED, 403, "forbidden")
 
     def open(self, session: Session) -> None:
         self.sessions[session.secret] = session
@@ -63,11 +78,14 @@ def endpoint() -> Endpoint:
         if not _ENDPOINT:
             _ENDPOINT.append(Endpoint())
             silence_late_requests()
+            watch(_ENDPOINT[0].server.server_port)
         return _ENDPOINT[0]
 
 
 class _Handler(LocalHandler):
     """Answers requests. The key is checked before the body is read."""
+
+    first = True  # whether this connection has had no request with a key
 
     def do_GET(self) -> None:
         if self._path() not in ("/v1/models", f"/v1/models/{POLICY}"):
@@ -87,6 +105,9 @@ class _Handler(LocalHandler):
                 message = "the Content-Type must be application/json"
                 raise Refused(message, 415, "unsupported_media_type")
             session = self._session()
+            if self.first:
+                self.first = False
+                self.server.check_origin(self.client_address[1], session)
             body = self.body()
             if self._for_upstream(session, body):
                 answer = ask_upstream(session.upstream, path.removeprefix("/v1"), body)

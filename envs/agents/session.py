@@ -55,6 +55,8 @@ class Session:
         self.tokens = tokens or TokenCounter("", {}, 0)
         self.sampling, self.upstream = sampling, upstream
         self.secret, self.events, self.closed = secrets.token_urlsafe(16), queue.Queue(), False
+        self.name = ""  # of the program, for messages
+        self.thread: threading.Thread | None = None  # in which it runs
         self.refused = False  # whether the last request got an error that no response causes
         self.rewards: list[float] = []  # the program's threads append to it
         self.conversations: dict[str, list[dict]] = {}  # see `envs.agents.responses.parse`
@@ -90,6 +92,10 @@ class Session:
     def take_rewards(self) -> float:
         """Return the sum of the rewards since the last call of this method."""
         return math.fsum(self.rewards.pop(0) for _ in range(len(self.rewards)))
+
+    def fail(self, error: Exception) -> None:
+        """End the episode with an error that its program has not noticed."""
+        self.events.put((error,))
 
     def close(self) -> None:
         """Refuse the waiting calls and all later ones."""

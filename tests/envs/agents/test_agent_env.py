@@ -215,6 +215,38 @@ def test_a_refusal_that_no_response_causes_makes_the_exception_a_fault(play):
         act(env, "hello")
 
 
+def test_a_global_client_that_agents_overwrite_ends_the_run_with_its_cause(pool):
+    envs = pool(partial(make_env, "agent:agent_programs:overwrites", timeout=10), [[1], [2]])
+    envs.reset()
+    envs.send(0, "hello")  # its second request has the key of agent 1
+    with pytest.raises(UserError, match="overwrites: an agent asked with the API key of another"):
+        envs.poll()
+
+
+def test_a_global_client_is_a_fault_with_its_cause_during_a_run(pool):
+    make = partial(make_env, "agent:agent_programs:overwrites", timeout=10)
+    envs = pool(make, [[1, 3], [2, 4]], threads=2, proven=True)
+    with suppress(EnvError):  # no episode may be left
+        envs.reset()
+        envs.send(1, "hello")
+        envs.poll()  # a turn is complete
+        envs.send(0, "hello")
+        envs.poll()
+    assert any("asked with the API key of another agent" in each["error"] for each in envs.faults)
+
+
+def test_agents_that_share_connections_have_no_fault(pool):
+    pytest.importorskip("httpx")
+    envs = pool(partial(make_env, "agent:agent_programs:shares_connections"), [[1], [2], [3]])
+    assert texts(envs.reset()) == ["1: 0", "2: 0", "3: 0"]
+    for turn in (1, 2):
+        for i in range(3):
+            envs.send(i, "yes")
+            [(_, step)] = envs.poll()
+            assert step.observation.text == f"{i + 1}: {turn}"
+    assert not envs.faults
+
+
 def test_a_fault_after_a_response_has_the_users_line(pool, mine):
     envs = pool(partial(make_env, "agent:my_agents:crash"), [[1, 2]])
     envs.reset()
