@@ -225,14 +225,15 @@ def test_a_global_client_that_agents_overwrite_ends_the_run_with_its_cause(pool)
 
 def test_a_global_client_is_a_fault_with_its_cause_during_a_run(pool):
     make = partial(make_env, "agent:agent_programs:overwrites", timeout=10)
-    envs = pool(make, [[1, 3], [2, 4]], threads=2, proven=True)
-    with suppress(EnvError):  # no episode may be left
-        envs.reset()
-        envs.send(1, "hello")
-        envs.poll()  # a turn is complete
-        envs.send(0, "hello")
-        envs.poll()
-    assert any("asked with the API key of another agent" in each["error"] for each in envs.faults)
+    envs = pool(make, [[1, 3], [2]])
+    envs.reset()
+    envs.send(1, "hello")  # its client is the last one that was set
+    [(_, step)] = envs.poll()
+    assert step.observation.text == "second of 2"
+    envs.send(0, "hello")
+    [(_, step)] = envs.poll()
+    assert step.truncated and "asked with the API key of another agent" in step.fault
+    assert step.first.text == "first of 3"
 
 
 def test_agents_that_share_connections_have_no_fault(pool):
