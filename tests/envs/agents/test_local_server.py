@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from agent_programs import post
@@ -24,21 +24,29 @@ def short_times(monkeypatch):
     monkeypatch.setattr(endpoint, "REFUSAL_SECONDS", 0.01)
 
 
+@contextmanager
+def endpoint_of(session: Session):
+    """An endpoint that is shut down at the end: closed alone, its thread would never rest."""
+    opened = Endpoint()
+    opened.open(session)
+    opened.session = session
+    yield opened
+    opened.server.shutdown()
+    opened.server.server_close()
+
+
 @pytest.fixture(scope="module")
 def served():
     """An endpoint of its own, whose session answers each call at once."""
-    opened, session = Endpoint(), Session()
-    opened.open(session)
+    session = Session()
 
     def answer():
         while True:
             session.events.get().give({"hello": "you"})
 
     threading.Thread(target=answer, daemon=True).start()
-    opened.session = session
-    yield opened
-    opened.server.shutdown()
-    opened.server.server_close()
+    with endpoint_of(session) as opened:
+        yield opened
 
 
 def head(served, method="POST", path="/v1/chat/completions", **headers) -> bytes:
@@ -177,16 +185,16 @@ def test_slow_connections_are_dropped(sent, served, monkeypatch):
 def test_a_client_that_waits_for_its_answer_is_not_slow(monkeypatch):
     monkeypatch.setattr(local_server, "IDLE_SECONDS", 0.1)
     monkeypatch.setattr(local_server, "REQUEST_SECONDS", 0.1)
-    opened, session, got = Endpoint(), Session(), []
-    opened.open(session)
-    job = threading.Thread(target=lambda: got.append(post(opened.base_url, session.secret, HELLO)))
-    job.start()
-    call = session.events.get(timeout=10)
-    threading.Event().wait(1.2)  # the server looks twice a second
-    call.give({"hello": "you"})
-    job.join(10)
+    session, got = Session(), []
+    with endpoint_of(session) as opened:
+        url, key = opened.base_url, session.secret
+        job = threading.Thread(target=lambda: got.append(post(url, key, HELLO)))
+        job.start()
+        call = session.events.get(timeout=10)
+        threading.Event().wait(1.2)  # the server looks twice a second
+        call.give({"hello": "you"})
+        job.join(10)
     assert [status for status, _ in got] == [200]
-    opened.server.server_close()
 
 
 def test_too_many_connections_make_room_for_new_ones(served, monkeypatch):
@@ -202,17 +210,14 @@ def test_too_many_connections_make_room_for_new_ones(served, monkeypatch):
 
 def test_a_full_server_that_answers_everyone_refuses_the_next(monkeypatch):
     monkeypatch.setattr(local_server, "MAX_CONNECTIONS", 1)
-    opened, session = Endpoint(), Session()
-    opened.open(session)
-    opened.session = session
-    with connect(opened) as first:
+    session = Session()
+    with endpoint_of(session) as opened, connect(opened) as first:
         first.sendall(head(opened, Content_Length=len(HELLO)) + HELLO)
         call = session.events.get(timeout=10)
         with connect(opened) as second:
             assert second.recv(1) == b""
         call.give({"hello": "you"})
         assert first.recv(2**16).startswith(b"HTTP/1.1 200")
-    opened.server.server_close()
 
 
 def test_without_descriptors_the_server_waits(served, monkeypatch):
