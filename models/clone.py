@@ -17,6 +17,7 @@ command goes on where it was interrupted.
 
 import glob
 import json
+import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +31,11 @@ from common.plugins import UserError
 from run.earlier import model_path
 from run.files import recover, write_text, written_aside
 
-SETTINGS, STATE = "clone.json", "state"  # in --out; STATE is there until the clone is complete
+CARD_FILE, SETTINGS, STATE = (
+    "README.md",
+    "clone.json",
+    "state",
+)  # in --out; STATE is there until the clone is complete
 
 
 # fmt: off
@@ -55,6 +60,8 @@ class Cloning:
     gradient_checkpointing: bool = flag(False, "recompute activations in the backward pass")
     lora_rank: Whole = flag(0, "rank of LoRA adapters; 0: train all weights")
     zero_stage: Literal[0, 1, 2, 3] = flag(0, "DeepSpeed ZeRO stage")
+    eval_episodes: Whole = flag(8, "episodes of an evaluation before and one after, by main.py; 0: none")
+    eval_flags: str = flag("", "flags of main.py for them, as in '--env-name crafter --memory full'", metavar="FLAGS")
     seed: Seed = flag(1, "seed of everything random")
 # fmt: on
 
@@ -107,6 +114,7 @@ def check_out(args: Cloning) -> None:
 def clone(args: Cloning) -> None:
     """Clone, and write the model. UserError, RunError: it cannot be made or written"""
     from memory.spelled import SafeRenderer
+    from models.before_after import evaluate, flags_of
     from models.demonstrations import encoded, read_turns
     from models.imitation import Imitation
     from ppo.distributed import make_ranks, make_stepper
@@ -132,11 +140,19 @@ def clone(args: Cloning) -> None:
     print(line, flush=True)
     stepper = make_stepper(ranks, args.zero_stage, offload=False)
     work = Imitation(actor, learnt, args.steps, args.batch, args.lr, args.seed, stepper)
-    if args.out.exists():
-        load(args.out / STATE, work)
-    why = imitate(args, work, held_out, ranks)
+    flags = flags_of(args, samples) if ranks.size == 1 else []  # else rank 0 would be waited for
+    before = load(args.out / STATE, work) if args.out.exists() else ""
+    if flags and not before:
+        before = evaluate(args.model, flags)
+        print(f"before: {before}", flush=True)
+    why = imitate(args, work, held_out, ranks, before)
     write_model(args, actor, tokenizer, ranks)
-    print(f"{why} after {work.step} steps: {args.out}")
+    print(f"{why} after {work.step} steps: {args.out}", flush=True)
+    if flags:
+        after = evaluate(args.out, flags)
+        print(f"after: {after}")
+        shown = SCORES.format(before=before, after=after, flags=shlex.join(flags))
+        write_text(args.out / CARD_FILE, CARD.format(**settings_of(args)) + shown)
 
 
 def split(samples: list, share: float, seed: int) -> tuple[list, list]:
@@ -150,12 +166,17 @@ def split(samples: list, share: float, seed: int) -> tuple[list, list]:
     return [samples[i] for i in order[count:]], [samples[i] for i in order[:count]]
 
 
-def imitate(args: Cloning, work, held_out: list, ranks) -> str:
-    """Make the steps, measure and save in between. Returns why it ended."""
+def imitate(args: Cloning, work, held_out: list, ranks, before: str) -> str:
+    """Make the steps, measure and save in between. Returns why it ended.
+
+    before: what an evaluation of the initial model said, which is saved, too
+    """
     loss = None
     while True:
         if work.step % args.check_interval == 0 or work.step == args.steps:
-            save(args, work, ranks)  # first: an output that cannot be written ends the program
+            save(
+                args, work, ranks, before
+            )  # first: an output that cannot be written ends the program
             held, entropy = work.measure(held_out, args.token_budget)
             shown = "" if loss is None else f"  loss {loss:.3f}"
             print(f"step {work.step}/{args.steps}{shown}  held out: loss {held:.3f}, "
@@ -167,7 +188,7 @@ def imitate(args: Cloning, work, held_out: list, ranks) -> str:
         loss = work.take_step(args.token_budget)
 
 
-def save(args: Cloning, work, ranks) -> None:
+def save(args: Cloning, work, ranks, before: str) -> None:
     """Write the state, so that the same command goes on from here."""
     import torch
 
@@ -180,17 +201,19 @@ def save(args: Cloning, work, ranks) -> None:
         work.stepper.save(aside)
         state = work.state_dict()  # on all ranks: shards are gathered
         if ranks.rank == 0:
-            torch.save(state, aside / "state.pt")
+            torch.save(state | {"before": before}, aside / "state.pt")
 
 
-def load(folder: Path, work) -> None:
-    """Go on from a saved state, if there is one."""
+def load(folder: Path, work) -> str:
+    """Go on from a saved state, if there is one. Returns what it says of the initial model."""
     import torch
 
     if (folder / "state.pt").is_file():
         state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
         work.load_state_dict(state, folder)
         print(f"{folder.parent} goes on after step {work.step}")
+        return state["before"]
+    return ""
 
 
 def write_model(args: Cloning, actor, tokenizer, ranks) -> None:
@@ -199,7 +222,7 @@ def write_model(args: Cloning, actor, tokenizer, ranks) -> None:
         actor.export(aside, ranks.rank == 0)
         if ranks.rank == 0:
             tokenizer.save_pretrained(aside)
-            (aside / "README.md").write_text(CARD.format(**settings_of(args)), encoding="utf-8")
+            (aside / CARD_FILE).write_text(CARD.format(**settings_of(args)), encoding="utf-8")
             (aside / SETTINGS).write_text(settings_text(args), encoding="utf-8")
 
 
@@ -217,6 +240,14 @@ tags:
 {lr}, seed {seed}). It is a starting point for PPO with turnwise-ppo, not a good player:
 
     python main.py --env-name NAME --model THIS
+"""
+SCORES = """
+| | |
+|---|---|
+| before | {before} |
+| after | {after} |
+
+The evaluations: `python main.py --eval-only {flags}`
 """
 
 

@@ -44,7 +44,12 @@ INSIDE_PPO = {
     "engines": {"model"},
 }
 PLAYERS = "models/players/"
-USE_PLAYERS = {"models/demonstrations.py", "models/embedded.py", "models/make.py"}
+USE_PLAYERS = {
+    "models/before_after.py",
+    "models/demonstrations.py",
+    "models/embedded.py",
+    "models/make.py",
+}
 
 
 def files_of(room: str) -> list[Path]:

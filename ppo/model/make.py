@@ -10,6 +10,8 @@ from ppo.model.decoder import Compute, padded, recomputed, stored
 from ppo.model.pretrained import load_lm
 from ppo.model.reloaded import try_export
 
+WIDE = 512  # hidden size from which the dtype decides how long products take
+
 
 def make_model(generation, update, device: str, seed: int):
     """Return (actor_critic, tokenizer, ends) for the flags of the generation and the update.
@@ -22,6 +24,8 @@ def make_model(generation, update, device: str, seed: int):
     tokens = generation.prompt_limit + generation.response_limit
     lm, tokenizer, ends = load_lm(generation.model, device, tokens, generation.template_kwargs)
     dtype = choose_dtype(update.dtype, device)
+    if device == "cpu" and lm.config.hidden_size >= WIDE:
+        note_dtype(update.dtype)
     actor_critic = build(
         lm,
         critic_layers=None if update.no_critic else update.critic_layers,
@@ -101,6 +105,16 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
     """Return the dtype of --dtype; "auto" is bfloat16 on a GPU and float32 on a CPU."""
     auto = "bfloat16" if device.startswith("cuda") else "float32"
     return getattr(torch, auto if name == "auto" else name)
+
+
+def note_dtype(name: str) -> None:
+    """Say what --dtype means on a processor of which torch knows that it has no bfloat16."""
+    known = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 does not have it yet
+    bfloat16 = known.get("avx512_bf16") or known.get("amx_bf16")
+    if known.get("architecture") != "x86_64" or bfloat16 or name == "float32":
+        return
+    chosen = "float32 is chosen" if name == "auto" else "--dtype float32 is faster"
+    print_status(f"note: {chosen}, because this processor only emulates bfloat16")
 
 
 def choose_packing(rows: str, device: str, dtype: torch.dtype) -> bool:

@@ -4,18 +4,25 @@ import errno
 import io
 import json
 import os
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import main
+from arguments import get_args
 from common import cli
+from common.cli import MAIN
+from envs import family
 from memory.render import Renderer
-from models import clone
+from models import before_after, clone
 from models.demonstrations import encoded, read_turns
 from models.imitation import Imitation
+from models.players import PLAYERS
 from ppo.model.make import build
 from recipes import TINY
 from storage.minibatch import Sample
@@ -227,6 +234,48 @@ def test_an_interrupted_clone_goes_on_as_if_nothing_had_happened(
         cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0")
     assert "is complete; name another --out" in capsys.readouterr().err
     assert not (tmp_path / "cut.old").exists()
+
+
+def in_this_process(words: list[str], **_) -> subprocess.CompletedProcess:
+    """main.py, without another import of torch."""
+    assert words[:2] == [sys.executable, str(MAIN)]
+    try:
+        return subprocess.CompletedProcess(words, main.main(get_args(words[2:])))
+    except SystemExit as ended:
+        return subprocess.CompletedProcess(words, ended.code, stderr="usage\nmain.py: error: no\n")
+
+
+def test_success_and_valid_actions_before_and_after(tmp_path, conversations, monkeypatch, capsys):
+    stand_in = SimpleNamespace(run=in_this_process, DEVNULL=None, PIPE=None)
+    monkeypatch.setattr(before_after, "subprocess", stand_in)
+    out, scores = (
+        tmp_path / "out",
+        "valid actions 0.000, success 0.000 [0.000, 0.658] in 2 episodes",
+    )
+    flags = ["--steps", "2", "--eval-episodes", "2", "--eval-flags"]
+    assert cloned(out, conversations, *flags, "--env-name toy --max-episode-steps 2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.count(f"before: {scores}") == lines.count(f"after: {scores}") == 1
+    card = (out / "README.md").read_text()
+    assert f"| before | {scores} |\n| after | {scores} |" in card
+    assert "--env-name toy --max-episode-steps 2`" in card and "--response-limit" in card
+    # a refusal of main.py is one line, and nothing has been made
+    assert cloned(tmp_path / "bad", conversations, *flags, "--env-name chess") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "models.clone: error: the evaluation failed: main.py: error: no"
+    assert not (tmp_path / "bad").exists()
+
+
+def test_the_environment_that_is_evaluated(tmp_path):
+    for player, env in before_after.ENVS.items():
+        assert family(before_after.env_of(f"player:{player}")) and player in PLAYERS, env
+    assert before_after.ENVS.keys() == PLAYERS.keys()
+    assert before_after.env_of("player:babyai:open") == "babyai-open"
+    assert before_after.env_of("turns.jsonl") == ""
+    for name, env in (("baba-goto_win", "baba-goto_win"), ("agent:module:solve", "")):
+        about = {"args": {"env_name": name, "model": "m"}, "cwd": "."}
+        (tmp_path / "args.json").write_text(json.dumps(about))
+        assert before_after.env_of(str(tmp_path)) == env  # a user's own has to be typed
 
 
 def test_it_ends_before_the_policy_is_too_sharp(tmp_path, conversations, capsys):

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from ppo.model import decoder
 from ppo.model.actor_critic import Reference
 from ppo.model.lora import AdaptersOff
-from ppo.model.make import build, make_model, make_reference
+from ppo.model.make import build, make_model, make_reference, note_dtype
 from ppo.model.reference import HostReference
 
 PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
@@ -180,6 +180,29 @@ def test_the_models_of_a_command_line(model_dir):
     assert_close(reference(turns), actor_critic(turns).logps)
     assert isinstance(models_of(model_dir, reference="host")[1], HostReference)
     assert isinstance(models_of(model_dir, lora_rank=2)[1], AdaptersOff)
+
+
+EMULATES = "because this processor only emulates bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "known", "said"),
+    [
+        ("auto", {}, [f"note: float32 is chosen, {EMULATES}"]),
+        ("bfloat16", {}, [f"note: --dtype float32 is faster, {EMULATES}"]),
+        ("float32", {}, []),
+        ("auto", {"avx512_bf16": True}, []),
+        ("auto", {"amx_bf16": True}, []),
+        ("auto", {"architecture": "aarch64"}, []),
+    ],
+)
+def test_emulated_bfloat16_is_named(dtype, known, said, monkeypatch):
+    processor = {"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}  # AVX2
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor | known, raising=False)
+    lines = []
+    monkeypatch.setattr("ppo.model.make.print_status", lines.append)
+    note_dtype(dtype)
+    assert lines == said
 
 
 def test_packed_rows_need_bfloat16_on_a_gpu(model_dir, monkeypatch):
