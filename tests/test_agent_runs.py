@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 import main
 from arguments import get_args
-from memory.render import Renderer
+from memory.render import Prompt, Renderer
 from ppo.engines.contract import Engine
 from recipes import TINY
 from run.saved import checkpoints
@@ -126,7 +126,8 @@ def test_trained_tokens_are_the_prompts_sent_and_the_responses_sampled(
     answer, score = Engine.response, Batch.score
 
     def answered(engine, prompt, ids, logps):
-        sampled.append((tuple(prompt.ids), tuple(ids)))
+        if isinstance(prompt, Prompt):  # not one that tests the engine's first weights
+            sampled.append((tuple(prompt.ids), tuple(ids)))
         return answer(engine, prompt, ids, logps)
 
     def scored(rollouts, *given):

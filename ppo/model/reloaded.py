@@ -10,6 +10,7 @@ from textwrap import shorten
 from time import perf_counter
 
 import torch
+from torch import distributed
 from transformers import AutoModelForCausalLM
 
 from common.cli import print_status
@@ -22,10 +23,12 @@ LARGE = 2**30  # bytes of an export that is not tried
 
 @torch.no_grad()
 def try_export(actor_critic, model: str) -> None:
-    """Export the actor, load it and compare.
+    """Export the actor, load it and compare. One of several ranks does it, before they share it.
 
     model: the beginning of an error; UserError: it cannot be loaded, or it is another model
     """
+    if distributed.is_initialized() and distributed.get_rank() > 0:
+        return  # rank 0 writes the exports of a run
     lm, dtype = actor_critic.lm, actor_critic.dtype
     size = sum(p.numel() for p in lm.parameters()) * dtype.itemsize
     if size > LARGE:
