@@ -29,6 +29,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "fetch": ("models.fetch:main", [], "fetch a real language model of 135 M parameters"),
     "clone": ("models.clone:main", [], "imitate demonstrations: a warm start for PPO"),
     "recipe": ("arguments:main", [], "print all settings of a run, as a command line"),
+    "doctor": ("doctor:main", [], "check this machine before the first run"),
     "fit": ("fit:main", [], "estimate whether a run fits into memory"),
     "push": ("reports.push:main", [], "push a run's model to the Hugging Face hub"),
     "serve": ("reports.serve:main", [], "serve a run's model to agents"),

@@ -20,7 +20,7 @@ from common.ranks import ALONE
 from ppo.engines.choose import CannotRun
 from ppo.model.make import build, choose_dtype
 from ppo.model.pretrained import load_lm
-from storage.minibatch import MicroBatch
+from run.doctor.rows import agree, differentiate, distance, make_model, make_turns
 
 TURNS, PROMPT, RESPONSE = 8, 600, 120
 DEVICE = ALONE.device
@@ -50,55 +50,22 @@ def check_packing(lm, dtype) -> bool:
     print(f"{'relative distance to fp32':36s} {'padded':>9s} {'packed':>9s}")
     for name in exact:
         a, b = distance(padded[name], exact[name]), distance(packed[name], exact[name])
-        agrees = agrees and b <= 2 * a + 1e-5
+        agrees = agrees and agree(a, b)
         print(f"{name:36s} {a:9.2g} {b:9.2g}")
     print(f"{'scores and gradients, seconds':36s} {padded_time:9.3f} {packed_time:9.3f}")
     return agrees
 
 
 def scores(lm, dtype, packed: bool) -> tuple[dict[str, torch.Tensor], float]:
-    """Score TURNS turns and differentiate a loss on them.
-
-    Returns the scores and three of the gradients, and the median seconds of three rounds.
-    """
-    lm.config._attn_implementation = "sdpa"  # a call with `packed` changes it
-    model = build(lm, 2, dtype=dtype, recompute=True, packed=packed)
-    torch.manual_seed(1)
-    torch.nn.init.normal_(model.head.weight, std=0.02)
-    batch = turns(lm.config.vocab_size)
+    """Return the scores and gradients of TURNS turns, and the median seconds of three rounds."""
+    model = make_model(lm, dtype, packed)
+    batch = make_turns(lm.config.vocab_size, DEVICE, TURNS, PROMPT, RESPONSE)
     rounds = []
     for _ in range(4):
-        model.zero_grad()
         with Stopwatch() as took:
-            out = model(batch)
-            (out.logps.mean() + out.values.square().mean()).backward()
+            results = differentiate(model, batch)
         rounds.append(took.seconds)
-    first, last, branch = lm.model.layers[0], lm.model.layers[-1], model.branch[0]
-    results = {
-        "log-probs": out.logps.detach(),
-        "values": out.values.detach(),
-        "gradient, first layer's values": first.self_attn.v_proj.weight.grad,
-        "gradient, last layer's queries": last.self_attn.q_proj.weight.grad,
-        "gradient, branch's queries": branch.self_attn.q_proj.weight.grad,
-    }
     return results, statistics.median(rounds[1:])
-
-
-def turns(vocab_size: int) -> MicroBatch:
-    """Make turns of random lengths, each in a row of PROMPT + RESPONSE tokens."""
-    rng = torch.Generator().manual_seed(0)
-    ids = torch.randint(vocab_size, (TURNS, PROMPT + RESPONSE), generator=rng)
-    prompts = torch.randint(PROMPT // 4, PROMPT, (TURNS, 1), generator=rng)
-    responses = torch.randint(RESPONSE // 4, RESPONSE, (TURNS, 1), generator=rng)
-    position = torch.arange(PROMPT + RESPONSE)
-    mask = (position >= prompts) & (position < prompts + responses)
-    ids, mask = ids.to(DEVICE), mask.to(DEVICE)
-    temperature = torch.ones(int(mask.sum()), device=DEVICE)
-    return MicroBatch(torch.arange(TURNS), ids, mask, ids[mask], temperature)
-
-
-def distance(ours, exact) -> float:
-    return ((ours - exact).norm() / exact.norm()).item()
 
 
 def time_sleep(lm, tokenizer, ends, folder: str, dtype) -> None:

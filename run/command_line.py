@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import run.process as process
+from run.driver import refuse_unseen_gpu
 from run.estimate.advice import warn_if_too_large
 from run.exit import exit_code
 
@@ -16,6 +17,7 @@ def run_command_line(argv: list[str] | None, get_args: Callable, main: Callable,
     try:
         process.set_up()
         args = args or get_args(argv)
+        refuse_unseen_gpu()
         process.choose_threads(args.model)
         warn_if_too_large(args)
         return main(args)

@@ -25,6 +25,7 @@ ARROWS = {
     "recipes": set(),
     "arguments": {"common", "envs", "recipes", "run"},
     "fit": {"arguments", "common", "run"},
+    "doctor": {"arguments", "common", "run"},
     "main": {"arguments", "common", "envs", "memory", "ppo", "reports", "run", "storage"},
 }
 # Between the rooms of ppo/: a file or folder of it may import itself and what is named here.
