@@ -6,7 +6,7 @@ session, a directory, an environment and an output of its own, and imports the m
 project itself, as a new interpreter would.
 
 It inherits from the server only the settings that the interpreter and the libraries read at their
-start, for example the locale.
+start, for example the locale. With FAKE_CUDA_DEVICES=2 the processes have two GPUs (`fake_cuda`).
 """
 
 import gc
@@ -98,6 +98,8 @@ def stream(was: io.TextIOWrapper, buffered: bool) -> io.TextIOWrapper:
 
 
 if __name__ == "__main__":
+    if "FAKE_CUDA_DEVICES" in os.environ:
+        importlib.import_module("fake_cuda.runtime")  # before torch
     for library in LIBRARIES:
         importlib.import_module(library)
     assert len(os.listdir("/proc/self/task")) == 1  # other threads would not survive a fork
