@@ -7,3 +7,21 @@ class RunError(RuntimeError):
 
 class OtherRankFailed(RunError):
     """Another rank cannot go on. That rank reports the reason."""
+
+
+class OutOfMemory(RunError):
+    """The device or the host has too little memory. `run.out_of_memory` adds what helps."""
+
+
+SIGNS = (  # in messages of torch, CUDA, the C library and vLLM
+    "out of memory",
+    "can't allocate memory",
+    "Free memory on device",
+    "No available memory",
+    "KV cache is needed",
+)
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Return whether a library says that memory ran out. Each has errors of its own for it."""
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in SIGNS)

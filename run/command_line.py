@@ -6,6 +6,7 @@ import run.process as process
 from run.driver import refuse_unseen_gpu
 from run.estimate.advice import warn_if_too_large
 from run.exit import exit_code
+from run.out_of_memory import START, explained
 
 
 def run_command_line(argv: list[str] | None, get_args: Callable, main: Callable, args=None) -> int:
@@ -20,6 +21,7 @@ def run_command_line(argv: list[str] | None, get_args: Callable, main: Callable,
         refuse_unseen_gpu()
         process.choose_threads(args.model)
         warn_if_too_large(args)
-        return main(args)
+        with explained(args, START):
+            return main(args)
     except (Exception, KeyboardInterrupt) as error:
         return exit_code(error)

@@ -17,6 +17,7 @@ from run.directory import claimed_run_dir
 from run.exit import is_check, one_line
 from run.logger import Logger
 from run.logs import cut_back, later_evaluations
+from run.out_of_memory import PHASES, explained
 from run.stop import Signals, StoppablePool, StoppableRanks, Stopped
 from run.timer import Timer
 
@@ -125,6 +126,7 @@ class Run:
             if name in STOPPABLE and not self.ranks.listens:
                 stack.enter_context(self.ranks.listening())
             stack.enter_context(self.timer(name, progress))
+            stack.enter_context(explained(self.args, PHASES[name]))
             yield
 
     @contextmanager

@@ -16,6 +16,7 @@ import torch
 from transformers import AutoConfig
 
 from common.chat import Sampling
+from common.errors import OutOfMemory, lacks_memory
 from common.plugins import UserError
 from ppo.engines.choose import CannotRun
 
@@ -54,6 +55,7 @@ def start_vllm(
     length: most tokens of a prompt and its response; with_tokenizer: JSON schemas need one
     adapters: arguments of LLM that make room for adapters, if there are any
     CannotRun: vLLM has no kernel for the model on this device; UserError: vLLM does not start
+    OutOfMemory: it lacks memory
     """
     config = AutoConfig.from_pretrained(model).get_text_config()
     check_support(config)
@@ -90,7 +92,7 @@ def start_vllm(
         except Exception as error:  # the model is not supported, memory is short, and many more
             reason = shorten(str(error) or repr(error), 300)
             line = f"vLLM does not start: {reason}; --engine transformers needs no vLLM"
-            raise UserError(line) from error
+            raise (OutOfMemory if lacks_memory(error) else UserError)(line) from error
 
 
 def sampling_params(temperature: float, seed: int, limit: int, ends, extra: dict) -> SamplingParams:

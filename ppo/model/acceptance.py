@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from common.cli import print_status
+from common.errors import lacks_memory
 from common.plugins import UserError
 from ppo.model.decoder import Compute, decide, embed, padded, precision
 
@@ -62,6 +63,8 @@ def accept_adapters(lm, compute: Compute) -> None:
         ids, mask = test_turns(lm, 0)
         logits_of(lm, ids, mask, compute)
     except Exception as error:  # routers that return tuples, for one, are linear layers to peft
+        if lacks_memory(error):
+            raise
         reason = shorten(str(error) or repr(error), 160)
         name = type(lm).__name__
         raise UserError(f"--lora-rank: peft's adapters do not fit {name} ({reason})") from error
@@ -105,6 +108,8 @@ def _padded(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
             gap = (factor * logits - alone(lm, ids, mask, factor)).abs().max().item()
             problem = f"the two differ by {gap:.2g} where the largest logit is 100"
         except Exception as error:  # layers fail in many ways at options that are not theirs
+            if lacks_memory(error):
+                raise
             gap, problem = float("nan"), f"{type(error).__name__}: {shorten(str(error), 160)}"
         if gap <= ROUNDING[torch.float32]:
             return way(lm, compute)
@@ -140,6 +145,8 @@ def _packed(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
             if not gap <= LEAK[compute.dtype]:
                 raise ValueError(f"a turn sees another one of its row ({gap:.2g} at logits of 100)")
     except Exception as error:  # layers fail in many ways at options that are not theirs
+        if lacks_memory(error):
+            raise
         stop_packing(lm, before)
         reason = shorten(str(error) or repr(error), 160)
         if not isinstance(error, ValueError):

@@ -14,6 +14,7 @@ from torch import distributed
 from transformers import AutoModelForCausalLM
 
 from common.cli import print_status
+from common.errors import lacks_memory
 from common.plugins import UserError
 from ppo.model.acceptance import ROUNDING, SLOW, differ, test_turns
 from ppo.model.decoder import precision
@@ -51,6 +52,8 @@ def try_export(actor_critic, model: str) -> None:
         if not gap <= ROUNDING[dtype]:
             raise ValueError(f"logits differ by {gap:.2g} where the largest is 100")
     except Exception as error:  # libraries fail in many ways at models that are not theirs
+        if lacks_memory(error):
+            raise
         reason = shorten(str(error) or repr(error), 200)
         raise UserError(f"{model}: what it exports is not what it is: {reason}") from error
     if (seconds := perf_counter() - began) > SLOW:

@@ -127,15 +127,20 @@ def advice(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
     need = needs(shape, setting)
     memory = 1 if need[0] <= available[0] else 0  # the device's, or else the host's
     name = ("device", "host")[memory]
-    helpful = []
+    lacks = f"the run needs {need[memory] / 1e9:.1f} GB of the {name} per rank"
+    remedy = remedies(shape, setting, available, memory)
+    return f"{lacks}, which has {available[memory] / 1e9:.1f} GB. {remedy}"
+
+
+def remedies(shape: Shape, setting: Setting, available: tuple[int, int], memory: int) -> str:
+    """Return the changes that help, best first. memory: 0, the device's, or 1, the host's"""
+    need, helpful = needs(shape, setting), []
     for words, fields_changed in changes(setting).items():
         then = needs(shape, replace(setting, **fields_changed))
         if then[memory] < 0.98 * need[memory]:
             helpful.append((then[memory], words, " (fits)" if fits(then, available) else ""))
     lines = [f"{words}{fit} {size / 1e9:.1f} GB" for size, words, fit in sorted(helpful)]
-    remedy = f"With one change: {', '.join(lines)}" if lines else "Take a smaller model"
-    lacks = f"the run needs {need[memory] / 1e9:.1f} GB of the {name} per rank"
-    return f"{lacks}, which has {available[memory] / 1e9:.1f} GB. {remedy}"
+    return f"With one change: {', '.join(lines)}" if lines else "Take a smaller model"
 
 
 def changes(setting: Setting) -> dict[str, dict]:

@@ -25,7 +25,7 @@ from transformers import (
 )
 
 import memory
-from common.errors import RunError
+from common.errors import OutOfMemory, RunError
 from main import collect
 from memory.render import Renderer
 from ppo.engines.choose import CannotRun, make_engine
@@ -426,6 +426,18 @@ def test_a_failed_start_of_vllm_is_one_line(tmp_path, tokenizer):
     big_heads(tie=True).save_pretrained(tmp_path)  # of 2048 positions
     with pytest.raises(ValueError, match="^vLLM does not start: .*max_model_len.*$"):
         vllm_engine(tokenizer, tmp_path, prompt_limit=10**6)
+
+
+def test_a_start_of_vllm_without_memory_is_told_apart(tmp_path, tokenizer, monkeypatch):
+    big_heads(tie=True).save_pretrained(tmp_path)
+    said = "Free memory on device cuda:0 (3.1/79.1 GiB) on startup is less than desired GPU memory"
+
+    def fail(**options):
+        raise ValueError(said)
+
+    monkeypatch.setattr("ppo.engines.vllm_settings.LLM", fail)
+    with pytest.raises(OutOfMemory, match=r"^vLLM does not start: Free memory on device cuda:0"):
+        vllm_engine(tokenizer, tmp_path)
 
 
 def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys):
