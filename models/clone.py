@@ -16,8 +16,6 @@ command goes on where it was interrupted.
 """
 
 import glob
-import json
-import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,14 +26,16 @@ from common.cli import Parser, end_silently_on_signals, run_printing
 from common.errors import RunError
 from common.flags import Coefficient, Count, Seed, Share, Unit, Whole, add_flags, check_ranges, flag
 from common.plugins import UserError
+from models.clone_files import (
+    STATE,
+    add_scores,
+    check_out,
+    load,
+    save,
+    write_model,
+)
 from run.earlier import model_path
-from run.files import recover, write_text, written_aside
-
-CARD_FILE, SETTINGS, STATE = (
-    "README.md",
-    "clone.json",
-    "state",
-)  # in --out; STATE is there until the clone is complete
+from run.files import recover
 
 
 # fmt: off
@@ -82,35 +82,6 @@ def get_args(argv: list[str] | None = None) -> Cloning:
     return args
 
 
-def settings_of(args: Cloning) -> dict:
-    """Return what is written to SETTINGS: a clone goes on only with equal settings."""
-    return json.loads(json.dumps(asdict(args), default=str))
-
-
-def settings_text(args: Cloning) -> str:
-    return json.dumps(settings_of(args), indent=2) + "\n"
-
-
-def check_out(args: Cloning) -> None:
-    """UserError: --out holds something else than this very clone, begun and not complete"""
-    out, settings = args.out, args.out / SETTINGS
-    if not out.exists():
-        return
-    others = not out.is_dir() or {path.name for path in out.iterdir()} - {f"{SETTINGS}.tmp"}
-    if others and not settings.is_file():
-        raise UserError(f"--out {out} is not empty; name another directory")
-    if settings.is_file():
-        began = json.loads(settings.read_text(encoding="utf-8"))
-        changed = [name for name, value in settings_of(args).items() if began.get(name) != value]
-        if changed:
-            raise UserError(
-                f"{out} was begun with another {', '.join(changed)}; name another --out"
-            )
-        if not (out / STATE).is_dir() and (out / "config.json").is_file():
-            recover(out.parent, glob.escape(out.name))
-            raise UserError(f"{out} is complete; name another --out")
-
-
 def clone(args: Cloning) -> None:
     """Clone, and write the model. UserError, RunError: it cannot be made or written"""
     from memory.spelled import SafeRenderer
@@ -124,9 +95,9 @@ def clone(args: Cloning) -> None:
     if ranks.rank == 0:
         recover(args.out.parent, glob.escape(args.out.name))
     ranks.wait()
-    turns = [
-        turn for source in args.turns for turn in read_turns(source, args.min_return, args.seed)
-    ]
+    turns = []
+    for source in args.turns:
+        turns += read_turns(source, args.min_return, args.seed)
     generation = SimpleNamespace(
         model=args.model, prompt_limit=args.prompt_limit, response_limit=0, template_kwargs={}
     )
@@ -151,8 +122,7 @@ def clone(args: Cloning) -> None:
     if flags:
         after = evaluate(args.out, flags)
         print(f"after: {after}")
-        shown = SCORES.format(before=before, after=after, flags=shlex.join(flags))
-        write_text(args.out / CARD_FILE, CARD.format(**settings_of(args)) + shown)
+        add_scores(args, before, after, flags)
 
 
 def split(samples: list, share: float, seed: int) -> tuple[list, list]:
@@ -174,9 +144,7 @@ def imitate(args: Cloning, work, held_out: list, ranks, before: str) -> str:
     loss = None
     while True:
         if work.step % args.check_interval == 0 or work.step == args.steps:
-            save(
-                args, work, ranks, before
-            )  # first: an output that cannot be written ends the program
+            save(args, work, ranks, before)  # first: if --out cannot be written, the program ends
             held, entropy = work.measure(held_out, args.token_budget)
             shown = "" if loss is None else f"  loss {loss:.3f}"
             print(f"step {work.step}/{args.steps}{shown}  held out: loss {held:.3f}, "
@@ -186,69 +154,6 @@ def imitate(args: Cloning, work, held_out: list, ranks, before: str) -> str:
             if work.step == args.steps:
                 return "complete"
         loss = work.take_step(args.token_budget)
-
-
-def save(args: Cloning, work, ranks, before: str) -> None:
-    """Write the state, so that the same command goes on from here."""
-    import torch
-
-    if ranks.rank == 0:
-        args.out.mkdir(parents=True, exist_ok=True)
-        write_text(
-            args.out / SETTINGS, settings_text(args)
-        )  # first: it says whose directory this is
-    with written_aside(args.out / STATE, ranks) as aside:
-        work.stepper.save(aside)
-        state = work.state_dict()  # on all ranks: shards are gathered
-        if ranks.rank == 0:
-            torch.save(state | {"before": before}, aside / "state.pt")
-
-
-def load(folder: Path, work) -> str:
-    """Go on from a saved state, if there is one. Returns what it says of the initial model."""
-    import torch
-
-    if (folder / "state.pt").is_file():
-        state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
-        work.load_state_dict(state, folder)
-        print(f"{folder.parent} goes on after step {work.step}")
-        return state["before"]
-    return ""
-
-
-def write_model(args: Cloning, actor, tokenizer, ranks) -> None:
-    """Write the model and its card in the place of --out, and of the state in it."""
-    with written_aside(args.out, ranks) as aside:
-        actor.export(aside, ranks.rank == 0)
-        if ranks.rank == 0:
-            tokenizer.save_pretrained(aside)
-            (aside / CARD_FILE).write_text(CARD.format(**settings_of(args)), encoding="utf-8")
-            (aside / SETTINGS).write_text(settings_text(args), encoding="utf-8")
-
-
-CARD = """\
----
-library_name: transformers
-pipeline_tag: text-generation
-tags:
-- turnwise-ppo
----
-
-# A clone of demonstrations
-
-`{model}` was trained to imitate {turns} (supervised, {steps} steps of {batch} turns, learning rate
-{lr}, seed {seed}). It is a starting point for PPO with turnwise-ppo, not a good player:
-
-    python main.py --env-name NAME --model THIS
-"""
-SCORES = """
-| | |
-|---|---|
-| before | {before} |
-| after | {after} |
-
-The evaluations: `python main.py --eval-only {flags}`
-"""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,7 +5,7 @@
 
 import glob
 import importlib
-import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -88,17 +88,17 @@ def build(tokenizer, hidden: int, layers: int) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config)
 
 
-def as_loaded(tokenizer, config, folder: Path):
+def as_loaded(tokenizer, config):
     """Return the tokenizer that users load, which may differ from the one that was trained.
 
-    folder: where both are written for a moment. RunError: that is impossible
+    RunError: no temporary file can be written
     """
-    with written_aside(folder) as aside:
-        tokenizer.save_pretrained(aside)
-        config.save_pretrained(aside)
-    loaded = AutoTokenizer.from_pretrained(folder)
-    shutil.rmtree(folder)
-    return loaded
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "tokenizer"
+        with written_aside(folder) as aside:
+            tokenizer.save_pretrained(aside)
+            config.save_pretrained(aside)
+        return AutoTokenizer.from_pretrained(folder)
 
 
 def make_model(args) -> None:
@@ -118,7 +118,7 @@ def make_model(args) -> None:
     texts += [response for _, response in lessons[0]]
     trained = train_tokenizer(texts, TURNS + players.PASSAGES, args.vocab_size)
     lm = build(trained, args.hidden, args.layers)
-    tokenizer = as_loaded(trained, lm.config, args.out.with_name(f"{args.out.name}.tmp"))
+    tokenizer = as_loaded(trained, lm.config)
     render = SafeRenderer(tokenizer, 4096)
     for n, turns in enumerate(lessons):
         steps, lr = (args.steps // 3, args.lr / 2) if n else (args.steps, args.lr)

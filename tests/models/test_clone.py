@@ -19,7 +19,7 @@ from common import cli
 from common.cli import MAIN
 from envs import family
 from memory.render import Renderer
-from models import before_after, clone
+from models import before_after, clone, clone_files
 from models.demonstrations import encoded, read_turns
 from models.imitation import Imitation
 from models.players import PLAYERS
@@ -196,7 +196,7 @@ def test_a_clone_that_is_killed_in_its_first_save_begins_again(
     monkeypatch.setattr(Imitation, "state_dict", killed)
     with pytest.raises(KeyboardInterrupt):
         cloned(tmp_path / "out", conversations, "--steps", "1")
-    (tmp_path / "out" / f"{clone.SETTINGS}.tmp").touch()
+    (tmp_path / "out" / f"{clone_files.SETTINGS}.tmp").touch()
     monkeypatch.undo()
     assert cloned(tmp_path / "out", conversations, "--steps", "1") == 0
     assert not list((tmp_path / "out").glob("*.tmp"))
@@ -227,7 +227,7 @@ def test_an_interrupted_clone_goes_on_as_if_nothing_had_happened(
     assert cloned(tmp_path / "cut", conversations, "--steps", "6", "--min-entropy", "0") == 0
     assert "goes on after step 6" in capsys.readouterr().out
     assert_close(weights(tmp_path / "cut"), weights(tmp_path / "whole"), rtol=0, atol=0)
-    assert not (tmp_path / "cut" / clone.STATE).exists()
+    assert not (tmp_path / "cut" / clone_files.STATE).exists()
     # it is a model like any other, and complete; what a kill in the last rename leaves is deleted
     (tmp_path / "cut.old").mkdir()
     with pytest.raises(SystemExit):
@@ -290,7 +290,7 @@ def test_other_settings_and_other_files_are_left_alone(tmp_path, conversations, 
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     begun = tmp_path / "begun"
     begun.mkdir()
-    (begun / clone.SETTINGS).write_text(json.dumps({"seed": 2}))
+    (begun / clone_files.SETTINGS).write_text(json.dumps({"seed": 2}))
     for out, line in ((tmp_path / "mine", "is not empty"), (begun, "was begun with another")):
         with pytest.raises(SystemExit):
             cloned(out, conversations)
