@@ -30,9 +30,6 @@ class Request:
     stop: list[str] = field(default_factory=list)
     parallel: bool = True  # whether the program takes all calls of a response, or only the first
     tokens: int = 0  # of the prompt; 0: not counted
-    # For `envs.agents.responses` alone: the request in its own API, and the session's conversations
-    body: dict = field(default_factory=dict)
-    conversations: dict[str, list[dict]] = field(default_factory=dict)
 
     @property
     def tools(self) -> dict[str, dict]:

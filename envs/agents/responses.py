@@ -6,6 +6,8 @@ The endpoint has no tools of its own. What OpenAI hosts (web search, stored prom
 with the reason. `envs.agents.responses_answer` writes the answers.
 """
 
+from dataclasses import dataclass
+
 from envs.agents.errors import Refused
 from envs.agents.requests import Request, request_of
 
@@ -29,10 +31,22 @@ TRANSLATED = {
 TEXTS = {"input_text", "output_text", "reasoning_text", "summary_text", "text"}  # types of parts
 
 
-def parse(body: dict, sampling: str, conversations: dict[str, list[dict]]) -> Request:
+@dataclass(kw_only=True)
+class ResponsesRequest(Request):
+    """A checked request, with what only the Responses API needs.
+
+    body: the request as it came
+    conversations: of the session: the id of a response -> the messages up to it and with it
+    """
+
+    body: dict
+    conversations: dict[str, list[dict]]
+
+
+def parse(body: dict, sampling: str, conversations: dict[str, list[dict]]) -> ResponsesRequest:
     """Check and parse the body of a request.
 
-    conversations: of the session: the id of a response -> the messages up to it and with it
+    conversations: as `ResponsesRequest.conversations`
     Refused, ValueError, ...: it cannot be answered
     """
     for name, why in HOSTED.items():
@@ -54,8 +68,7 @@ def parse(body: dict, sampling: str, conversations: dict[str, list[dict]]) -> Re
     chat["response_format"] = _format((body.get("text") or {}).get("format"))
     chat["logprobs"] = "message.output_text.logprobs" in (body.get("include") or [])
     request = request_of(chat, sampling)
-    request.body, request.conversations = body, conversations
-    return request
+    return ResponsesRequest(**vars(request), body=body, conversations=conversations)
 
 
 def _messages(given: str | list[dict]) -> list[dict]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from common.calls import Message
 from envs.agents.completions import completion
-from envs.agents.requests import Request
+from envs.agents.responses import ResponsesRequest
 
 KEPT = 1024  # responses of a session that a later request can continue
 ECHOED = [  # fields of a request that its answer repeats
@@ -16,21 +16,20 @@ ECHOED = [  # fields of a request that its answer repeats
     "reasoning",
     "temperature",
     "text",
-    "tool_choice",
-    "tools",
     "top_p",
     "user",
 ]
 
 
-def answer(request: Request, response: str, message: Message, turn: int, tokens: int) -> dict:
-    """Return the Response to a request; the arguments are `completion`'s."""
+def answer(
+    request: ResponsesRequest, response: str, message: Message, turn: int, tokens: int
+) -> dict:
+    """Return the Response to a request, and keep its conversation. Arguments: as `completion`"""
     made = completion(request, response, message, turn, tokens)
     [choice] = made["choices"]
     incomplete = choice["finish_reason"] == "length"
-    echoed = {name: request.body.get(name) for name in ECHOED}
     status = "incomplete" if incomplete else "completed"
-    given = {
+    given = {name: request.body.get(name) for name in ECHOED} | {
         "id": f"resp_{turn}",
         "object": "response",
         "created_at": 0,
@@ -38,19 +37,18 @@ def answer(request: Request, response: str, message: Message, turn: int, tokens:
         "status": status,
         "incomplete_details": {"reason": "max_output_tokens"} if incomplete else None,
         "error": None,
-        "output": list(
-            _items(choice["message"], turn, "incomplete" if incomplete else "completed")
-        ),
+        "output": list(_items(choice["message"], turn, status)),
         "parallel_tool_calls": request.parallel,
+        "tools": request.body.get("tools") or [],
+        "tool_choice": request.body.get("tool_choice") or "auto",
         "usage": _usage(made["usage"]),
     }
-    echoed |= {"tools": echoed["tools"] or [], "tool_choice": echoed["tool_choice"] or "auto"}
     if request.body.get("store") is not False:
         said = request.messages[bool(request.body.get("instructions")) :]
         request.conversations[given["id"]] = [*said, choice["message"]]
         for old in list(request.conversations)[:-KEPT]:
             del request.conversations[old]
-    return given | echoed
+    return given
 
 
 def _items(reply: dict, turn: int, status: str) -> Iterator[dict]:
@@ -78,7 +76,7 @@ def _usage(usage: dict) -> dict:
     }
 
 
-def events(request: Request, given: dict) -> Iterator[bytes]:
+def events(request: ResponsesRequest, given: dict) -> Iterator[bytes]:
     """Yield the server-sent events of a stream, with each text in one piece."""
     for number, event in enumerate(_events(given)):
         data = json.dumps(event | {"sequence_number": number})
