@@ -59,7 +59,9 @@ def check_first_push(engine, actor_critic, prompt_limit: int) -> None:
             engine.submit(0, Probe(prompt), (number,))
             while not engine.idle:
                 for _, response in engine.step():
-                    gaps.append(_gap(response, actor_critic))
+                    got, logps = response.ids, response.logps
+                    temperature = response.temperature
+                    gaps.append(token_gaps(actor_critic, prompt, got, logps, temperature))
     except (RunError, UserError):
         raise
     except Exception as error:  # engines fail in many ways at models that are not theirs
@@ -75,14 +77,16 @@ def check_first_push(engine, actor_critic, prompt_limit: int) -> None:
         )
 
 
-def _gap(response, actor_critic) -> Tensor:
-    """Return |log-prob difference| to the trainer of each token of a response, (R,)."""
-    # Greedy sampling reports log-probs at temperature 1.
-    batch = one_row(
-        response.prompt.ids, response.ids, response.temperature or 1.0, actor_critic.lm.device
-    )
-    scores = actor_critic(batch, part="actor")
-    return (scores.logps.float().cpu() - torch.tensor(response.logps)).abs()
+def token_gaps(
+    actor_critic, prompt_ids: list[int], ids: list[int], logps: list[float], temperature: float
+) -> Tensor:
+    """Return |log-prob difference| between the engine and the trainer per response token, (R,).
+
+    logps: the engine's; those of greedy sampling, temperature 0, are at temperature 1
+    """
+    batch = one_row(prompt_ids, ids, temperature or 1.0, actor_critic.lm.device)
+    trainers = actor_critic(batch, part="actor").logps.float().cpu()
+    return (trainers - torch.tensor(logps)).abs()
 
 
 def one_row(prompt_ids: list[int], ids: list[int], temperature: float, device) -> MicroBatch:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from ppo.engines.checked import Probe, one_row
+from ppo.engines.checked import Probe, token_gaps
 from ppo.engines.vllm_settings import CUDA
 
 PROBES = 4  # prompts on which the log-probs are compared
@@ -76,10 +76,6 @@ def gap_of(engine, prompts: Iterable, actor_critic) -> float:
         engine.add_request(number, Probe(ids), number, min(8, engine.response_limit))
     while not engine.idle:
         for _, prompt, ids, logps, _ in engine.completed():
-            # Greedy sampling reports log-probs at temperature 1.
-            temperature = engine.temperature or 1.0
-            batch = one_row(prompt.ids, ids, temperature, actor_critic.lm.device)
-            trainers = actor_critic(batch).logps.float().cpu()
-            gaps.append((trainers - torch.tensor(logps)).abs())
+            gaps.append(token_gaps(actor_critic, prompt.ids, ids, logps, engine.temperature))
     engine.llm.reset_prefix_cache()  # a batch must not depend on what was asked here
     return torch.cat(gaps).mean().item()
