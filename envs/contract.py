@@ -56,7 +56,7 @@ def check_observation(env: gymnasium.Env, name: str, text) -> None:
 
 
 def check_reward(env: gymnasium.Env, name: str, reward) -> None:
-    good = _is_number(reward) and math.isfinite(reward)
+    good = is_finite(reward)
     _check(good, env, name, "the reward", reward, "a finite number")
 
 
@@ -131,6 +131,11 @@ def _is_number(value) -> bool:
     except (TypeError, ValueError, OverflowError):
         return False
     return not isinstance(value, str | bytes)
+
+
+def is_finite(value) -> bool:
+    """Return whether a value is a number that is neither infinite nor nan."""
+    return _is_number(value) and math.isfinite(value)
 
 
 def breach(env: gymnasium.Env, name: str, what: str) -> BrokenContract:

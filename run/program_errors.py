@@ -5,7 +5,7 @@ from collections import Counter
 
 def program_errors_line(batch) -> str:
     """Return the line, or "" if no program failed. batch: a `Batch` that was played"""
-    steps = [step for played in batch.played.values() for step in [played[1]] if step.done]
+    steps = [turn.step for turn in batch.played.values() if turn.step.done]
     texts = [step.observation.text for step in steps if step.metrics.get("program_errors")]
     if not texts:
         return ""

@@ -30,9 +30,10 @@ from envs.agents import caches
 from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import endpoint
-from envs.agents.ends import failure_of, fault_classes, is_finite, result_of
+from envs.agents.ends import failure_of, fault_classes, result_of
 from envs.agents.session import Call, Session
 from envs.agents.tokens import TokenCounter
+from envs.contract import is_finite
 from envs.errors import BrokenContract, Fault
 from envs.tools.tool_env import action
 

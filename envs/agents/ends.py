@@ -1,9 +1,7 @@
 """How an agent's program ended: with a result, or with an exception."""
 
-import math
-from numbers import Real
-
 from common.plugins import UserError
+from envs.contract import is_finite
 from envs.errors import BrokenContract, fault_of
 from envs.outcomes import caused_by_policy
 
@@ -45,8 +43,3 @@ def fault_classes(function, name: str) -> tuple[type[BaseException], ...]:
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in classes):
         raise UserError(f"{name}.faults is {given!r:.80}; it must be a tuple of exception classes")
     return classes
-
-
-def is_finite(amount) -> bool:
-    """Return whether a value is a number that is neither infinite nor nan."""
-    return isinstance(amount, Real) and math.isfinite(amount)
