@@ -18,6 +18,7 @@ from common.cli import print_status
 from common.errors import lacks_memory
 from common.plugins import UserError
 from ppo.model.decoder import Compute, decide, embed, padded, precision
+from ppo.model.variants import beyond, make_plain, with_whole_layers
 
 KNOWN = "supported are decoders such as Llama, Qwen2, Qwen3, Mistral, OLMo 2 and 3, SmolLM3"
 PARTS = ("embed_tokens", "layers", "rotary_emb", "norm")
@@ -40,6 +41,7 @@ def accept(lm, compute: Compute, packed: bool = False, tokens: int = 0) -> Compu
     UserError: the model's own forward pass and the trainer's do not agree
     """
     name, began = type(lm).__name__, perf_counter()
+    make_plain(lm)
     body = getattr(lm, "model", None)
     if not (hasattr(lm, "lm_head") and all(hasattr(body, part) for part in PARTS)):
         raise UserError(f"cannot train {name}: its parts have other names; {KNOWN}")
@@ -98,7 +100,7 @@ def _padded(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
     """Return `compute` or, where only that agrees, the one with the model's own masks."""
     from ppo.model.layers import kinds, with_own_options
 
-    ways = [plain_options]
+    ways = [plain_options, with_whole_layers]
     if kinds(lm.config) or any(bound < ids.shape[1] for bound in boundaries(lm.config)):
         ways.append(with_own_options)
     for way in ways:
@@ -114,6 +116,7 @@ def _padded(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
         if gap <= ROUNDING[torch.float32]:
             return way(lm, compute)
     does = f"{type(lm).__name__} does more than its layers and lm_head"
+    problem = beyond(lm.config) or problem
     raise UserError(f"cannot train this model: {does} ({problem}); {KNOWN}")
 
 

@@ -9,6 +9,7 @@ from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.decoder import Compute, padded, recomputed, stored
 from ppo.model.pretrained import load_lm
 from ppo.model.reloaded import try_export
+from ppo.model.variants import unscale_critic
 
 WIDE = 512  # hidden size from which the dtype decides how long products take
 
@@ -57,22 +58,29 @@ def build(
     if not 0 <= (critic_layers or 0) <= n_layers:
         problem = f"must be 0..{n_layers} for this model, got {critic_layers}"
         raise UserError(f"--critic-layers {problem}")
-    if lora_rank:
-        from ppo.model.lora import LoraActor, LoraActorCritic
-
-        if critic_layers is None:
-            actor_critic = LoraActor(lora_rank, lm, compute=compute)
-        else:
-            actor_critic = LoraActorCritic(
-                lora_rank, lm, critic_layers=critic_layers, compute=compute
-            )
-        accept_adapters(lm, compute)
-        return actor_critic
     if critic_layers is None:
-        from ppo.model.actor import ActorOnly
+        return _without_critic(lm, compute, lora_rank)
+    if lora_rank:
+        from ppo.model.lora import LoraActorCritic
 
-        return ActorOnly(lm, compute)
-    return ActorCritic(lm, critic_layers, compute)
+        actor_critic = LoraActorCritic(lora_rank, lm, critic_layers=critic_layers, compute=compute)
+        accept_adapters(lm, compute)
+    else:
+        actor_critic = ActorCritic(lm, critic_layers, compute)
+    unscale_critic(actor_critic)
+    return actor_critic
+
+
+def _without_critic(lm, compute: Compute, lora_rank: int) -> ActorCritic:
+    if lora_rank:
+        from ppo.model.lora import LoraActor
+
+        actor = LoraActor(lora_rank, lm, compute=compute)
+        accept_adapters(lm, compute)
+        return actor
+    from ppo.model.actor import ActorOnly
+
+    return ActorOnly(lm, compute)
 
 
 def make_reference(update, actor_critic: ActorCritic):

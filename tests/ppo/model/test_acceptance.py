@@ -42,24 +42,6 @@ def test_other_decoders_work(name, tie, std):
     assert_close(list(lm.parameters()), before, atol=0, rtol=0)
 
 
-# Granite's other multipliers are 1: but for what happens to the logits, these are plain decoders.
-MORE_THAN_A_HEAD = [
-    ("Cohere", dict(logit_scale=0.0625)),
-    ("Cohere", dict(logit_scale=1.1)),
-    ("Granite", dict(logits_scaling=8.0)),
-    ("Granite", dict(logits_scaling=0.9)),
-]
-
-
-@pytest.mark.parametrize(("name", "scale"), MORE_THAN_A_HEAD)
-def test_scaled_logits_are_refused(name, scale):
-    lm = make_decoder(name, **SIZES, **scale)
-    with pytest.raises(ValueError, match=f"{name}ForCausalLM does more.*Llama, Qwen2, Qwen3, ..."):
-        accept(lm, PLAIN)
-    # without the scale nothing else is in the way
-    assert accept(make_decoder(name, **SIZES, **dict.fromkeys(scale, 1.0)), PLAIN) == PLAIN
-
-
 class Capped(Qwen2ForCausalLM):
     """A plain decoder whose logits stay within (-cap, cap)."""
 
@@ -205,6 +187,18 @@ def test_attention_that_has_lost_its_turns_is_an_error():
         lm.model.layers[0](
             torch.zeros(1, 4, 32), position_embeddings=[torch.zeros(1, 4, 8)] * 2
         )  # fmt: skip
+
+
+def test_what_a_model_does_beyond_the_layers_is_named():
+    more = LOCAL | dict(layer_types=KINDS, global_head_dim=8, vocab_size_per_layer_input=64)
+    torch.manual_seed(0)
+    config = transformers.Gemma4TextConfig(
+        **more, num_kv_shared_layers=1, hidden_size_per_layer_input=16, final_logit_softcapping=30.0
+    )
+    lm = transformers.Gemma4ForCausalLM(config).eval()
+    reasons = "its layers share keys and values, its layers have inputs of their own, it caps its"
+    with pytest.raises(ValueError, match=rf"^cannot train this model: Gemma4.* \({reasons} logits"):
+        accept(lm, PLAIN)
 
 
 def test_a_failing_layer_is_one_line():
