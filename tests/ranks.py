@@ -32,11 +32,11 @@ DISCOUNTS = dict(gamma_step=0.99, lam_step=0.95, gamma_token=0.99, lam_token=0.9
 
 def train(stage: str, ranks: Ranks = ALONE, updates: int = 2):
     """Do a warm-up and updates on fixed turns. Return the parameters and the metrics."""
-    lm = make_lm(std=0.1, tie="+untied" not in stage)
+    lm = make_lm(std=0.1, tie="+untied" not in stage).to(ranks.device)
     rank, recompute = 2 * ("+lora" in stage), "+recompute" in stage
     # recomputing, the log-probs of two tokens at a time as well
     ppo.model.decoder.LOGITS_PER_CHUNK = 2 * lm.config.vocab_size if recompute else 2**25
-    actor_critic = build(lm, 1, recompute=recompute, lora_rank=rank)
+    actor_critic = build(lm, 1, recompute=recompute, lora_rank=rank).to(ranks.device)
     reference = AdaptersOff(actor_critic) if rank else Reference(lm)
     settings = make_settings(
         critic_lr=2e-3, value_clip=0.5, entropy_coef=0.01, max_grad_norm=0.5, minibatch=5

@@ -1,25 +1,92 @@
 """The trainer on a GPU that the host stands in for; `tests/fake_cuda` says what that can show."""
 
+import json
 import subprocess
+from pathlib import Path
 
 import pytest
+import torch
+from cuda_mutants import MISTAKES
+from cuda_runs import SETTINGS, train
 from fake_cuda.build import compiler
-from real_runs import run
+from ranks import train as train_on_fixed_turns
+from real_runs import CLOCK, run
+from torch.testing import assert_close
 
 if compiler() is None:
     pytest.skip("the fake GPU needs g++", allow_module_level=True)
 
-SMALL = """--env-name babyai-goto --model models/tiny --engine transformers --n-env 4 --e-len 2
---minibatch 4 --num-updates 1 --ppo-epoch 1 --w-epoch 0 --eval-interval 0 --max-episode-steps 4"""
+TWO_GPUS = [("FAKE_CUDA_DEVICES", "2")]
 
 
-def on_gpus(command, **options) -> subprocess.CompletedProcess:
-    """Run a command, as `real_runs.run` does, in processes that have two GPUs."""
-    ended = run(command, at_start=[("FAKE_CUDA_DEVICES", "2")], **options)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Return the folder with what `cuda_runs.py` leaves."""
+    folder = tmp_path_factory.mktemp("runs")
+    passes(run(["tests/cuda_runs.py", folder], at_start=TWO_GPUS))
+    return folder
+
+
+def passes(ended: subprocess.CompletedProcess) -> None:
     assert ended.returncode == 0, ended.stderr[-3000:]
-    return ended
 
 
-def test_an_update_in_bf16(tmp_path):
-    on_gpus(["main.py", *SMALL.split(), "--run-dir", tmp_path / "run"])
-    assert (tmp_path / "run/model/config.json").exists()
+def metrics(folder: Path) -> list[dict]:
+    """Read the metrics of a run without clock times."""
+    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [{k: v for k, v in r.items() if not k.startswith(CLOCK)} for r in records]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_run_ends_and_its_engine_agrees_with_the_trainer(setting, runs):
+    for record in metrics(runs / setting):
+        assert record["ppo/value_loss" if setting != "grpo" else "ppo/policy_loss"] is not None
+        # the trainer's kernel and the engine's attention differ by the rounding of bf16
+        assert (record["engine/logp_gap_mean"] or 0) < 1e-3
+    assert (runs / setting / "model/config.json").exists()
+
+
+def test_numbers_in_fp32_are_those_of_the_cpu(runs, tmp_path):
+    train(tmp_path / "run", SETTINGS["float32"])
+    [ours], [theirs] = metrics(runs / "float32"), metrics(tmp_path / "run")
+    assert ours.keys() == theirs.keys()
+    known = {name: value for name, value in theirs.items() if value is not None}
+    assert {name: ours[name] for name in known} == pytest.approx(known, rel=1e-5, abs=1e-6)
+
+
+def test_bf16_differs_from_fp32_by_rounding(runs):
+    half, single = (metrics(runs / name)[0] for name in ("packed", "float32"))
+    assert half["ppo/value_loss"] != single["ppo/value_loss"]
+    assert half["ppo/value_loss"] == pytest.approx(single["ppo/value_loss"], rel=1e-2)
+
+
+def test_turns_of_a_full_history_are_merged(runs):
+    assert metrics(runs / "merged")[0]["ppo/merged"] > 0
+
+
+def test_a_resumed_run_goes_on_as_if_nothing_had_happened(runs):
+    assert metrics(runs / "resumed") == metrics(runs / "packed")
+
+
+def test_packed_attention_is_that_of_padded_rows(runs):
+    ours, theirs = torch.load(runs / "attention.pt")
+    for packed, padded in zip(ours, theirs, strict=True):  # the output and three gradients
+        # rounded to bf16, which keeps 8 bits, before the keys' two query heads are added
+        assert_close(packed.float(), padded, rtol=2**-7, atol=2**-7)
+
+
+def test_two_ranks_compute_what_one_process_does(tmp_path):
+    program = ["tests/ranks.py", tmp_path / "out.pt", "2", "3"]  # stages of ZeRO
+    gpus = dict(
+        at_start=TWO_GPUS, DS_ACCELERATOR="cuda"
+    )  # the CPU's is in these tests' environment
+    passes(run(program, ranks=2, **gpus))
+    expected, _ = train_on_fixed_turns("0")
+    for parameters, _ in torch.load(tmp_path / "out.pt", map_location="cpu").values():
+        assert_close(parameters, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("number", [2, 9, 19])
+def test_a_device_mistake_is_found(number, tmp_path):
+    program = ["tests/cuda_mutants.py", str(number), tmp_path / "run"]
+    assert run(program, at_start=TWO_GPUS).returncode, f"missed: {MISTAKES[number]}"

@@ -25,6 +25,7 @@ double from_environment(const char* name, double otherwise) {
   return text ? std::atof(text) : otherwise;
 }
 
+constexpr int64_t LARGE = int64_t(1) << 26;  // bytes
 const double local_ranks = from_environment("LOCAL_WORLD_SIZE", 1);
 const int gpu_count = int(from_environment("FAKE_CUDA_DEVICES", local_ranks));
 const auto gpu_bytes = int64_t(from_environment("FAKE_CUDA_GB", 80) * (int64_t(1) << 30));
@@ -67,7 +68,9 @@ struct HostMemory final : c10::Allocator {
         " has a total capacity of ", gpu_bytes >> 20, " MiB of which ",
         (gpu_bytes - mine.live) >> 20, " MiB is free.");
     void* pointer = std::aligned_alloc(512, bytes);
-    std::memset(pointer, 0xFF, bytes);  // NaN in each type of floats, -1 in integers
+    // NaN in each type of floats, -1 in integers. Large buffers stay untouched, for a page of the
+    // host's memory is taken only when it is touched.
+    if (bytes < LARGE) std::memset(pointer, 0xFF, bytes);
     blocks[pointer] = {bytes, current_gpu};
     mine.live += bytes;
     mine.peak = std::max(mine.peak, mine.live);
