@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,16 @@ def test_the_exact_versions_agree_with_the_list(file, extras):
     for line in (*wanted, *(line for extra in extras for line in OPTIONAL[extra])):
         requirement = Requirement(line)
         assert exact[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
+def test_tensorboard_takes_the_protobuf_that_agents_bring():
+    """AutoGen's packages need protobuf 5. Generated code that checks versions refuses older ones."""
+    [generated] = [
+        path
+        for path in distribution("tensorboard").files
+        if str(path) == "tensorboard/compat/proto/event_pb2.py"
+    ]
+    assert "ValidateProtobufRuntimeVersion" not in generated.read_text()
 
 
 @pytest.fixture(scope="module")
