@@ -61,7 +61,8 @@ class Logger:
         size = f"{count:.2f} M parameters, {'no' if args.update.no_critic else 'with the'} critic"
         self.say(f"{args.env_name}, {args.model} ({size}), {self.directory}")
         settings = {name: getattr(args, name) for name in SETTINGS}
-        self.console.say_table(settings | {"engine": engine.name, "ranks": self.ranks.size})
+        about = {"engine": engine.name, "ranks": self.ranks.size} | engine.chosen
+        self.console.say_table(settings | about)
         if args.defaults and not args.resume:  # a resumed run has the settings that it began with
             self.say(f"  defaults of {args.defaults}")
 

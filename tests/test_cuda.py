@@ -16,6 +16,7 @@ from torch.testing import assert_close
 if compiler() is None:
     pytest.skip("the fake GPU needs g++", allow_module_level=True)
 
+ROOT = Path(__file__).resolve().parents[1]
 TWO_GPUS = [("FAKE_CUDA_DEVICES", "2")]
 
 
@@ -84,6 +85,26 @@ def test_two_ranks_compute_what_one_process_does(tmp_path):
     expected, _ = train_on_fixed_turns("0")
     for parameters, _ in torch.load(tmp_path / "out.pt", map_location="cpu").values():
         assert_close(parameters, expected, atol=1e-4, rtol=0)
+
+
+def test_vllm_takes_our_arguments_for_a_gpu():
+    pytest.importorskip("vllm")
+    ended = run(["tests/ppo/engines/vllm_on_cuda.py", "models/tiny"], at_start=TWO_GPUS)
+    passes(ended)
+    made = json.loads(ended.stdout.splitlines()[-1])
+    arguments = set(made.pop("arguments")) - {"sleep_mode_offload_cudagraph"}  # new in 0.32
+    assert made == {
+        "vllm_runner": "V1",
+        "vllm_async": "off",
+        "vllm_compile": "off",
+        "vllm_graphs": "full_decode_only",
+        "worker": "vllm.v1.worker.gpu_worker.Worker",
+        "sleeps": True,
+        "offloads graphs": True,
+        "graph sizes": [1, 2, 4, 8, 16],  # decode steps of up to 8 prompts, and one size beyond
+    }
+    known = (ROOT / "tests/data/vllm-0.25-arguments.txt").read_text().split()  # of its EngineArgs
+    assert arguments | {"enable_lora", "max_loras", "max_lora_rank"} <= set(known)
 
 
 @pytest.mark.parametrize("number", [2, 9, 19])

@@ -13,6 +13,7 @@ class MeasuredEngine(Wrapper):
     def __init__(self, engine):
         super().__init__(engine)
         self.name = type(engine).__name__
+        self.chosen = getattr(engine, "chosen", {})  # by the engine: name -> value, for the table
         self.slots: set[int] = set()  # with a prompt whose response is not complete
         self.submitted: set[int] = set()  # slots of the prompts submitted since the last step
         self.totals = Counter()  # tokens and seconds since the last call of `stats`

@@ -18,7 +18,13 @@ from common.errors import RunError
 from ppo.engines.contract import Engine, Response
 from ppo.engines.gap import explained_gap
 from ppo.engines.lockstep import TransformersEngine
-from ppo.engines.vllm_settings import CUDA, extra_options, sampling_params, start_vllm
+from ppo.engines.vllm_settings import (
+    CUDA,
+    chosen,
+    extra_options,
+    sampling_params,
+    start_vllm,
+)
 from ppo.engines.vllm_weights import PROBES, WholeWeights, gap_of
 
 
@@ -69,6 +75,7 @@ class VLLMEngine(Engine):
             with_tokenizer=untrained,
             adapters=self.weights.options,
         )
+        self.chosen = chosen(self.llm.llm_engine)
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
         seed = int(np.random.SeedSequence(seed).generate_state(1)[0])

@@ -26,7 +26,10 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # it takes no seed per request
-if not torch.cuda.is_available():
+if torch.cuda.is_available():
+    # The sampler that the CPU build has, which this project's tests run; V2 has another one.
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+else:
     # Log-probs would first compile a C++ kernel: seconds for what takes microseconds without it.
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
@@ -34,6 +37,12 @@ from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.model_executor.layers import rotary_embedding  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # noqa: E402
+
+from ppo.engines.vllm_arguments import (  # noqa: E402
+    CUDA_ARGUMENTS,
+    cpu_arguments,
+    engine_arguments,
+)
 
 CUDA = current_platform.is_cuda()
 STATES = {"linear_attention", "conv", "mamba"}  # kinds of layers with a state, not keys and values
@@ -59,40 +68,39 @@ def start_vllm(
     """
     config = AutoConfig.from_pretrained(model).get_text_config()
     check_support(config)
-    cache_bytes = None if CUDA else cpu_cache(config, dtype, tokens=2 * max_num_seqs * length)
-    ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    tokens = 2 * max_num_seqs * length  # whose keys and values a CPU keeps
+    arguments = engine_arguments(
+        model=model,
+        dtype=dtype,
+        seed=seed,
+        max_num_seqs=max_num_seqs,
+        max_model_len=length,
+        gpu_memory_utilization=gpu_memory_utilization,
+        skip_tokenizer_init=not with_tokenizer,
+        **adapters,
+        **(CUDA_ARGUMENTS if CUDA else cpu_arguments(config, dtype, tokens)),
+    )
     # Engines of one process share rotary tables; in vLLM 0.25 a second engine spoils them.
     rotary_embedding._ROPE_DICT.clear()
     with process_state():
         try:
-            return LLM(
-                model=model,
-                load_format="dummy",  # push_weights fills the weights
-                dtype=dtype,
-                seed=seed,
-                max_num_seqs=max_num_seqs,
-                max_model_len=length,
-                max_num_batched_tokens=max(length, 8192),
-                gpu_memory_utilization=gpu_memory_utilization,
-                kv_cache_memory_bytes=cache_bytes,
-                block_size=None if CUDA else 32,  # a CPU's default, 128, exceeds short prompts
-                # On a CPU no prompt is split over steps: its generator cannot be wound back.
-                enable_chunked_prefill=CUDA,
-                enforce_eager=not CUDA,
-                enable_sleep_mode=CUDA,
-                enable_prefix_caching=True,
-                # Without this, small models fill their JSON with blanks up to the response limit.
-                structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
-                logprobs_mode="processed_logprobs",  # at the sampling temperature
-                generation_config="vllm",  # the model's own would set top-p, top-k and stop ids
-                distributed_executor_backend="external_launcher" if ranks > 1 else None,
-                skip_tokenizer_init=not with_tokenizer,
-                **adapters,
-            )
+            return LLM(**arguments)
         except Exception as error:  # the model is not supported, memory is short, and many more
             reason = shorten(str(error) or repr(error), 300)
             line = f"vLLM does not start: {reason}; --engine transformers needs no vLLM"
             raise (OutOfMemory if lacks_memory(error) else UserError)(line) from error
+
+
+def chosen(engine) -> dict[str, str]:
+    """Return what vLLM has made of its arguments, for the run's table. engine: an LLMEngine"""
+    config = engine.vllm_config
+    compilation = config.compilation_config
+    return {
+        "vllm_runner": "V2" if config.use_v2_model_runner else "V1",
+        "vllm_async": "on" if config.scheduler_config.async_scheduling else "off",
+        "vllm_compile": "off" if int(compilation.mode) == 0 else compilation.mode.name.lower(),
+        "vllm_graphs": compilation.cudagraph_mode.name.lower(),
+    }
 
 
 def sampling_params(temperature: float, seed: int, limit: int, ends, extra: dict) -> SamplingParams:
@@ -136,24 +144,6 @@ def check_support(config) -> None:
     if states and not CUDA:
         kinds = " and ".join(sorted(states))
         raise CannotRun(f"vLLM has no kernel for {kinds} on a CPU; use --engine transformers")
-
-
-def cpu_cache(config, dtype: str, tokens: int) -> int:
-    """Return the bytes of `tokens` keys and values; by default vLLM claims most of the memory.
-
-    CannotRun: vLLM has no kernel for this head size, and would fail only at the first request
-    """
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-    sizes = CPUAttentionBackend.get_supported_head_sizes()
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if size not in sizes:
-        raise CannotRun(
-            f"vLLM has no attention kernel for heads of size {size} on a CPU "
-            f"(it has {', '.join(map(str, sizes))}); use --engine transformers"
-        )
-    per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * size
-    return tokens * per_token * getattr(torch, dtype).itemsize
 
 
 @contextmanager
