@@ -45,8 +45,9 @@ from envs.checks import check_data, check_prompts
 from envs.prompts import prompts_of
 from envs.trust import refuse_foreign
 from recipes import LORA_LR, NARROW, recipe
-from run.checks import check, check_method, listed, unused
+from run.checks import check, check_method
 from run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
+from run.unused import listed, refuse_unused, unused
 
 ABOUT = """Train a language model as an agent with PPO, or evaluate one. The defaults shown are
 those of the environment and the model on this command line. They are the paper's; some environments
@@ -257,7 +258,8 @@ def checked(settings: dict, typed: dict) -> Arguments:
     check(args)
     check_data(args.env_name, args.data)
     check_prompts(args.env_name, args.prompts)
-    check_method(args, typed)
+    check_method(args)
+    refuse_unused(args, typed)
     return args
 
 
@@ -294,6 +296,7 @@ def implied(chosen: dict, default: dict) -> dict:
         "minibatch": min(default["minibatch"], turns),
         "lr": max(default["lr"], LORA_LR) if chosen["lora_rank"] else default["lr"],
         "eval_interval": min(default["eval_interval"], chosen["num_updates"]),
+        "log_envs": min(default["log_envs"], chosen["n_env"]),
     }
 
 

@@ -14,6 +14,7 @@ from common.plugins import UserError
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
 from reports.run_files import Run, read_runs
+from run.unused import OF_TRAINING
 
 PROJECT = Path(__file__).resolve().parents[1]
 IS_REPOSITORY = (PROJECT / "setup.py").exists()  # pip does not install this file
@@ -29,7 +30,12 @@ class PlannedRun:
 
 
 def planned_run(folder: Path, row: PaperRow, seed: int, flags: dict) -> PlannedRun:
-    """Return a run in `folder`, named by its row and seed, so that other pages can share it."""
+    """Return a run in `folder`, named by its row and seed, so that other pages can share it.
+
+    An evaluation leaves out the flags of training, which it would refuse.
+    """
+    if flags.get("eval_only"):
+        flags = {name: value for name, value in flags.items() if name not in OF_TRAINING}
     return PlannedRun(row, seed, folder / f"{row.name}-seed{seed}", flags)
 
 

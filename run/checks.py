@@ -9,7 +9,6 @@ from importlib.util import find_spec
 
 from common.estimator import GROUPED
 from common.execution import execution
-from common.flags import spelled
 from common.masked import MASK, masked
 from common.plugins import UserError
 
@@ -18,25 +17,6 @@ FILES = 100  # open files of a run besides its environments: libraries, logs, ch
 FILES_OF_A_WORKER = 6  # a pipe and a sentinel, and as many in an evaluation
 FILES_OF_AN_AGENT = 5  # both ends of its connection, and an async program's event loop
 ENGINES = ("auto", "vllm", "vllm-lora", "transformers")
-# Flags that would change nothing
-OF_A_CRITIC = (
-    "critic_layers",
-    "critic_lr",
-    "value_clip",
-    "first_token_weight",
-    "w_iter",
-    "w_lr",
-    "w_fraction",
-    "use_proper_time_limits",
-)
-OF_TURNS, OF_TOKENS = ("gamma_step", "lam_step"), ("gamma_token", "lam_token")
-UNUSED = {
-    "token-gae": OF_TURNS,
-    "turn-gae": OF_TOKENS,
-    "rloo": OF_TURNS + OF_TOKENS,
-    "grpo": OF_TURNS + OF_TOKENS,
-    "gigpo": ("lam_step", *OF_TOKENS),
-}
 
 
 def check(args) -> None:
@@ -125,22 +105,11 @@ def check_reference(args) -> None:
         raise UserError("--kl-target scales --kl-coef, which must be above 0 for it, got 0.0")
 
 
-def check_method(args, typed: dict) -> None:
-    """Check that estimator, batches, critic and KL fit, and that each flag in `typed` is used."""
-    if args.memory in ("full", "verbatim") and "memory_length" in typed:
-        raise UserError(f"--memory {args.memory} shows every turn; leave --memory-length out")
+def check_method(args) -> None:
+    """Check that estimator, batches and learning rates fit, if the run trains."""
     if args.eval_only:
         return
     check_groups(args)
-    name = args.advantages
-    given = [flag for flag in OF_A_CRITIC if flag in typed] + ["w_epoch"] * (args.w_epoch > 0)
-    if args.update.no_critic and given:
-        raise UserError(
-            f"without a critic there is nothing for {listed(given)} to set; leave it out "
-            f"(--advantages {name})"
-        )
-    if given := [flag for flag in UNUSED.get(name, ()) if flag in typed]:
-        raise UserError(f"--advantages {name} has no {listed(given)}; leave it out")
     if args.num_turns and args.lr_schedule == "linear":
         raise UserError(
             "--lr-schedule linear falls to 0 over --num-updates, which --num-turns may end before: "
@@ -157,17 +126,3 @@ def check_groups(args) -> None:
             f"--advantages {name} compares whole episodes that begin from one seed: it needs "
             f"--group-size 2 or more, got {size}"
         )
-
-
-def listed(names) -> str:
-    return ", ".join(map(spelled, sorted(names)))
-
-
-def unused(args) -> set[str]:
-    """Return the names of the settings that a run with these arguments does not read."""
-    names = {*UNUSED.get(args.advantages, ())}
-    if args.update.no_critic:
-        names |= {*OF_A_CRITIC, "w_epoch"}
-    if args.memory in ("full", "verbatim"):
-        names |= {"memory_length"}
-    return names

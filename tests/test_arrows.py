@@ -112,7 +112,7 @@ def test_the_rooms_of_ppo_point_one_way(name):
 
 def test_the_command_line_answers_quickly():
     # `python main.py --help` reads this file, so it imports nothing that takes its time
-    quick = {"run.checks", "run.earlier"}
+    quick = {"run.checks", "run.earlier", "run.unused"}
     assert {m for m in MODULES["arguments.py"] if m.startswith("run.")} == quick
     for module in quick:
         name = f"{module.replace('.', '/')}.py"

@@ -132,6 +132,17 @@ FLAGS = [
     ("--upstream localhost:8000/v1", "localhost:8000/v1: a URL begins with http:// or https://"),
     ("--temperature 0", "--temperature must be above 0 in training; 0 (greedy) is for --eval-only"),
     ("--minibatch 3", "n_env x e_len = 2 x 2 = 4 turns do not divide into minibatches of 3"),
+    # what would change nothing: SMALL has training flags
+    (
+        "--eval-only",
+        "--eval-only trains nothing; leave --e-len, --eval-interval, --minibatch, --num",
+    ),
+    ("--log-envs 3", "--log-envs 3 is more than --n-env 2"),
+    ("--upstream http://localhost:8000/v1", "--upstream is for agents, and toy is none; leave it"),
+    (
+        "--token-budget 1025",
+        "--token-budget 1025 is below a turn of --prompt-limit + --response-lim",
+    ),
     ("--minibatch 8", "n_env x e_len = 2 x 2 = 4 turns do not divide into minibatches of 8"),
     ("--n-env 1000000", "1000000 x 2 = 2000000 turns are more than the 1000000 that fit into mem"),
     ("--w-epoch 999999", "= 4 turns (999999 times for the warm-up) are more than the 1000000"),
@@ -390,11 +401,8 @@ SURVIVES = [
     # typed, and what the last line must say
     ("--env-name bad_envs:Strange-v0", "trained model: runs/bad_envs.Strange-v0-"),
     ("--run-dir 🙂-שלום", "trained model: 🙂-שלום/model"),
-    ("--log-envs 1000", "trained model: "),
     ("--n-env 1 --e-len 1 --minibatch 1", "trained model: "),
-    ("--token-budget 1", "trained model: "),
     ("--max-episode-steps 1000000000 --memory-length 1000000000", "trained model: "),
-    ("--eval-only --temperature 0 --minibatch 3", "examples: "),
 ]
 
 

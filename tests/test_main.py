@@ -35,9 +35,10 @@ from storage.schedules import at_time_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 # 4 environments of 2 turns per update; an episode of the toy has 4 turns
-SMALL = """--env-name toy --n-env 4 --e-len 2 --num-updates 2 --minibatch 4 --ppo-epoch 2
---w-epoch 1 --w-iter 2 --w-fraction 0.5 --w-lr 0.01 --lr 0.01 --critic-lr 0.01 --response-limit 8
---eval-episodes 4 --prompt-limit 4096 --engine transformers"""
+PLAY = """--env-name toy --n-env 4 --response-limit 8 --eval-episodes 4 --prompt-limit 4096
+--engine transformers"""
+SMALL = f"""{PLAY} --e-len 2 --num-updates 2 --minibatch 4 --ppo-epoch 2
+--w-epoch 1 --w-iter 2 --w-fraction 0.5 --w-lr 0.01 --lr 0.01 --critic-lr 0.01"""
 KEYS = """update turns time/total time/processor time/collect time/score time/update time/push
 rollout/success rollout/return rollout/episode_len rollout/valid_action rollout/response_tokens
 rollout/truncated_responses rollout/prompt_overflow ppo/policy_loss ppo/value_loss ppo/approx_kl
@@ -47,6 +48,12 @@ kl/ref_think kl/ref_action engine/logp_gap_mean engine/logp_gap_p99"""
 
 def train(run: Path, model: str, flags: str = "") -> Path:
     main.main(get_args([*SMALL.split(), "--model", model, "--run-dir", str(run), *flags.split()]))
+    return run
+
+
+def evaluate(run: Path, model: str, flags: str) -> Path:
+    words = [*PLAY.split(), "--eval-only", "--model", model, "--run-dir", str(run), *flags.split()]
+    main.main(get_args(words))
     return run
 
 
@@ -272,7 +279,7 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(run, model_dir, tmp_path,
 
 
 def test_evaluation_only(model_dir, tmp_path, capsys):
-    run = train(tmp_path / "run", model_dir, "--eval-only --temperature 0 --eval-episodes 6")
+    run = evaluate(tmp_path / "run", model_dir, "--temperature 0 --eval-episodes 6")
     (record,) = lines(run / "eval.jsonl")
     assert record["eval/episodes"] == 6 and record["update"] == 0
     written = {path.name for path in run.iterdir() if not path.name.startswith("events.")}
@@ -283,11 +290,11 @@ def test_evaluation_only(model_dir, tmp_path, capsys):
 
 
 def test_an_evaluation_does_not_depend_on_the_order_of_the_environments(model_dir, tmp_path):
-    flags = "--eval-only --eval-episodes 6"
+    flags = "--eval-episodes 6"
     runs = [
-        train(tmp_path / "pair", model_dir, flags),
-        train(tmp_path / "three", model_dir, f"{flags} --n-env 3"),
-        train(tmp_path / "workers", model_dir, f"{flags} --env-workers 2"),
+        evaluate(tmp_path / "pair", model_dir, flags),
+        evaluate(tmp_path / "three", model_dir, f"{flags} --n-env 3"),
+        evaluate(tmp_path / "workers", model_dir, f"{flags} --env-workers 2"),
     ]
     for run in runs[1:]:
         assert timeless(run / "eval.jsonl") == timeless(runs[0] / "eval.jsonl")
@@ -295,7 +302,7 @@ def test_an_evaluation_does_not_depend_on_the_order_of_the_environments(model_di
 
 
 def test_the_zero_shot_report(model_dir, tmp_path, capsys):
-    run = train(tmp_path / "run", model_dir, "--eval-only --eval-episodes 6")
+    run = evaluate(tmp_path / "run", model_dir, "--eval-episodes 6")
     (record,) = lines(run / "eval.jsonl")
     check = json.loads((run / "zero_shot.json").read_text())
     # 6 episodes of 4 turns; random letters are no action, and the default is executed

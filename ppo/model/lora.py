@@ -25,7 +25,7 @@ NAME = "default"  # peft's name for the adapters
 class Adapters:
     """Mixed into an actor-critic: the actor has adapters of this rank, its own weights are frozen.
 
-    UserError: peft is missing
+    UserError: see `add_adapters`
     """
 
     def __init__(self, rank: int, lm, *args, **options):
@@ -78,8 +78,15 @@ class AdaptersOff:
 
 
 def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
-    """Freeze the model, its matrices in `dtype`; its linear layers but the head get adapters."""
+    """Freeze the model, its matrices in `dtype`; its linear layers but the head get adapters.
+
+    UserError: peft is missing, or no matrix has so high a rank
+    """
     base = lm.name_or_path
+    linear = [layer for layer in lm.modules() if isinstance(layer, nn.Linear)]
+    largest = max((min(x.in_features, x.out_features) for x in linear), default=rank)
+    if rank > largest:
+        raise UserError(f"--lora-rank {rank} is above the rank of every matrix, {largest} at most")
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:

@@ -355,8 +355,9 @@ SAID = (
     check("41") + check("42"),
     "#### 42",
 )
-FLAGS = f"""--env-name gsm8k --data {DATA} --engine test_gsm8k:Speaker --prompt-limit 8192 --n-env 2
---e-len 3 --minibatch 6 --num-updates 1 --w-epoch 0 --eval-episodes 2 --eval-interval 0"""
+PLAY = f"""--env-name gsm8k --data {DATA} --engine test_gsm8k:Speaker --prompt-limit 8192 --n-env 2
+--eval-episodes 2"""
+FLAGS = f"{PLAY} --e-len 3 --minibatch 6 --num-updates 1 --w-epoch 0 --eval-interval 0"
 
 
 class Speaker(Engine):
@@ -409,7 +410,7 @@ def test_training_logs_calls_and_results(model, tmp_path, capsys):
 
 def test_the_evaluation_counts_calls(model, tmp_path, capsys):
     run = tmp_path / "run"
-    flags = [*FLAGS.split(), "--model", model, "--run-dir", str(run), "--eval-only"]
+    flags = [*PLAY.split(), "--model", model, "--run-dir", str(run), "--eval-only"]
     assert main.program(flags) == 0
     # two episodes of three turns with answers 7 and 42: two calculations and four checks
     assert json.loads((run / "eval.jsonl").read_text())["eval/success"] == 0.5

@@ -10,6 +10,7 @@ from peft import PeftModel
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
+from common.plugins import UserError
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.decoder import Compute
 from ppo.model.lora import AdaptersOff, adapted
@@ -26,6 +27,13 @@ def with_adapters(**options) -> ActorCritic:
     for layer in adapted(actor_critic.lm).values():
         torch.nn.init.normal_(layer.lora_B["default"].weight, std=0.1)
     return actor_critic
+
+
+def test_a_rank_above_that_of_every_matrix_is_refused():
+    lm = make_lm()
+    widest = max(min(each.weight.shape) for each in lm.modules() if hasattr(each, "in_features"))
+    with pytest.raises(UserError, match=f"--lora-rank {widest + 1} is above .* {widest} at most"):
+        build(lm, 1, lora_rank=widest + 1)
 
 
 def test_adapters_change_nothing_at_the_start():
