@@ -12,9 +12,10 @@ import socket
 import sys
 import warnings
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import torch
@@ -25,6 +26,14 @@ from common.errors import RunError
 from common.plugins import UserError
 from common.ranks import ALONE, Ranks
 from ppo.optimizer import Stepper
+
+DEAD = (  # in messages of gloo, the store and NCCL when the process at the other end is gone
+    "closed by peer",
+    "reset by peer",
+    "broken pipe",
+    "connection was likely closed",
+    "remote process exited",
+)
 
 
 class LaunchedRanks(Ranks):
@@ -41,8 +50,10 @@ class LaunchedRanks(Ranks):
         cuda = torch.cuda.is_available()
         if cuda:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        # Ranks wait for the slowest rollout, and for a checkpoint: longer than NCCL's 10 minutes.
-        dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(hours=4))
+        # Objects travel over gloo: pickled for NCCL they would pass through the GPU. Ranks wait for
+        # the slowest rollout, and for a checkpoint: longer than NCCL's 10 minutes.
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(hours=4))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
         if self.rank:
@@ -55,18 +66,20 @@ class LaunchedRanks(Ranks):
         return [item for part in lists for item in part]
 
     def sum(self, tensor: Tensor) -> Tensor:
-        total = tensor.to(self.device)  # NCCL takes no CPU tensors
         with self._together():
-            dist.all_reduce(total)
-        return tensor if total is tensor else tensor.copy_(total)
+            dist.all_reduce(tensor)
+        return tensor
 
     @contextmanager
     def _together(self):
-        """RunError: a rank that should take part has died."""
+        """RunError: a rank that should take part has died. Other errors keep their own text."""
         try:
             yield
         except RuntimeError as error:
-            raise RunError(f"another rank has ended ({str(error)[:100]!r})") from error
+            if not any(sign in str(error).lower() for sign in DEAD):
+                raise
+            reason = str(error).rpartition(".cc:")[2].partition("] ")[2] or str(error)
+            raise RunError(f"another rank has ended ({reason[:100]!r})") from error
 
 
 def make_ranks(zero_stage: int) -> Ranks:
@@ -84,10 +97,13 @@ def make_ranks(zero_stage: int) -> Ranks:
 
 
 def import_deepspeed():
-    """Import DeepSpeed without an op for inference, which its first start would compile."""
+    """Import DeepSpeed without an op for inference, which its first start would compile, and
+    without the lines about all ops that it prints where there is a GPU and no CUDA toolkit."""
     import deepspeed
 
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    with redirect_stdout(StringIO()):  # it tries them all to make this dict
+        compatible = deepspeed.ops.__compatible_ops__
+    compatible["deepspeed_shm_comm"] = False
     return deepspeed
 
 
@@ -131,6 +147,8 @@ class ZeroStepper(Stepper):
         trained = dict(model=actor_critic, optimizer=optimizer)
         self.engine, *_ = deepspeed.initialize(**trained, config=config)
         self.model, self.stage, self.squares = self.engine, stage, Counter()
+        # Launchers give each process one thread, which is too few to step on the host.
+        self.threads = threads_of_a_rank() if offload else torch.get_num_threads()
         # A hook, because DeepSpeed shows nowhere else what one group adds to the norm: it steps one
         # group after the other, or parts of one, with clipped gradients.
         self.optimizer.register_step_pre_hook(self._measure)
@@ -144,7 +162,8 @@ class ZeroStepper(Stepper):
     def step(self, loss: float) -> tuple[list[float], bool]:
         """Step as `Stepper.step` does. A loss that is not finite shows in the gradients."""
         self.squares.clear()
-        self.engine.step()
+        with threads(self.threads):
+            self.engine.step()
         if self.engine.optimizer.overflow:
             return [float("nan")] * len(self.optimizer.param_groups), False
         clipped = max(1.0, float(self.engine.get_global_grad_norm()) / self.max_grad_norm)
@@ -177,3 +196,20 @@ class ZeroStepper(Stepper):
             raise UserError(f"it is of {ranks}--zero-stage {stage}, this run is not")
         self.engine.load_checkpoint(folder, tag="zero", load_module_strict=False)
         self._name_groups()  # the checkpoint has brought its own
+
+
+def threads_of_a_rank() -> int:
+    """Return this rank's share of the processors that it may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, allowed // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
+@contextmanager
+def threads(count: int):
+    """Compute with this many threads inside of the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

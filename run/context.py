@@ -18,6 +18,7 @@ from run.exit import is_check, one_line
 from run.logger import Logger
 from run.logs import cut_back, later_evaluations
 from run.out_of_memory import PHASES, explained
+from run.peers import Peers
 from run.stop import Signals, StoppablePool, StoppableRanks, Stopped
 from run.timer import Timer
 
@@ -39,6 +40,7 @@ class Run:
 
     def __enter__(self) -> "Run":
         with ExitStack() as cleanup:  # whatever was claimed is given back if the rest fails
+            cleanup.enter_context(Peers(self.ranks))
             self.directory = cleanup.enter_context(claimed_run_dir(self.args, self.ranks))
             self.checkpoints = Checkpoints(self.args, self.directory, self.ranks)
             self.finished = self.checkpoints.finished()

@@ -57,7 +57,7 @@ class Logger:
         """Print what this run is, before it starts."""
         dtype = str(actor_critic.dtype).removeprefix("torch.")
         self.gap_warning = GapWarning(dtype, self.args.temperature)
-        args, count = self.args, sum(p.numel() for p in actor_critic.parameters()) / 1e6
+        args, count = self.args, parameter_count(actor_critic) / 1e6
         size = f"{count:.2f} M parameters, {'no' if args.update.no_critic else 'with the'} critic"
         self.say(f"{args.env_name}, {args.model} ({size}), {self.directory}")
         settings = {name: getattr(args, name) for name in SETTINGS}
@@ -166,3 +166,8 @@ def shown(metrics: dict[str, float | None], name: str, form: str = ".2f") -> str
     """Return the text of a figure, "-" where it does not exist."""
     value = metrics.get(name)
     return "-" if value is None or math.isnan(value) else format(value, form)
+
+
+def parameter_count(model) -> int:
+    """Count the parameters. ZeRO stage 3 leaves empty ones, which know their whole size."""
+    return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())

@@ -107,6 +107,17 @@ def test_vllm_takes_our_arguments_for_a_gpu():
     assert arguments | {"enable_lora", "max_loras", "max_lora_rank"} <= set(known)
 
 
+@pytest.mark.parametrize(("engine", "ranks"), [("vllm", 0), ("transformers", 2)])
+def test_the_doctor_finds_nothing(engine, ranks):
+    quiet = dict(TORCHDYNAMO_DISABLE="1")  # as on a CPU, which vLLM takes the machine for
+    program = ["doctor.py", "--env-name", "toy", "--model", "models/tiny", "--engine", engine]
+    ended = run(program, ranks=ranks, at_start=TWO_GPUS, **quiet)
+    passes(ended)
+    marks = {line[6:24].strip(): line[:4] for line in ended.stdout.splitlines()[:-1]}
+    assert len(marks) == 18 and marks["packed rows"] == marks["capability"] == "pass"
+    assert [name for name, mark in marks.items() if mark != "pass"] == ["ranks"] * (not ranks)
+
+
 @pytest.mark.parametrize("number", [2, 9, 19])
 def test_a_device_mistake_is_found(number, tmp_path):
     program = ["tests/cuda_mutants.py", str(number), tmp_path / "run"]

@@ -1,7 +1,10 @@
 """Two real ranks over gloo: what they compute is what one process computes."""
 
 import json
+import os
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,10 @@ from transformers import AutoModelForCausalLM
 
 import main
 from arguments import get_args
+from common.errors import RunError
+from ppo.distributed import LaunchedRanks, import_deepspeed, threads, threads_of_a_rank
+from ppo.model.make import build
+from ppo.model.pretrained import load_lm
 from recipes import TINY
 from run.saved import checkpoints, damaged
 
@@ -59,6 +66,55 @@ def test_metrics_do_not_depend_on_the_number_of_ranks(stage, two_ranks, one_proc
         assert ours.keys() == theirs.keys()
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[/third_party/gloo/tcp/pair.cc:537] Read error [::1]:29: Connection reset by peer",
+         "Read error [::1]:29: Connection reset by peer"),
+        ("ncclRemoteError: a network error or a remote process exited prematurely.",
+         "ncclRemoteError: a network error or a remote process exited prematurely."),
+        ("NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)", None),
+        ("[gloo] Timed out waiting 14400000ms for recv operation to complete", None),
+    ],
+)  # fmt: skip
+def test_only_a_dead_rank_is_called_one(text, reason):
+    line = f"another rank has ended ({reason!r})" if reason else text
+    error = RunError if reason else RuntimeError
+    with pytest.raises(error, match=f"^{re.escape(line)}$"):
+        with object.__new__(LaunchedRanks)._together():
+            raise RuntimeError(text)
+
+
+def test_an_offloaded_step_has_the_processors_of_its_rank(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    before = torch.get_num_threads()
+    with threads(threads_of_a_rank()):
+        assert torch.get_num_threads() == 4
+    assert torch.get_num_threads() == before
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "32")
+    assert threads_of_a_rank() == 1
+
+
+LOUD = """
+class Ops:
+    @property
+    def __compatible_ops__(self):
+        print("[WARNING] cutlass_ops compatibility check failed (CUDA_HOME does not exist)")
+        return {}
+ops = Ops()
+"""
+
+
+def test_deepspeed_warns_of_no_op_that_nobody_asked_for(tmp_path, monkeypatch, capsys):
+    (tmp_path / "deepspeed.py").write_text(LOUD)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
+    assert import_deepspeed().__file__ == str(tmp_path / "deepspeed.py")
+    del sys.modules["deepspeed"]
+    assert capsys.readouterr().out == ""
+
+
 # One rank of --zero-stage 3, made in the order of `main.main`.
 IN_MAINS_ORDER = """
 import deepspeed, torch
@@ -67,6 +123,7 @@ from recipes import TINY
 from ppo.make import make_agent
 from ppo.distributed import make_ranks
 from ppo.model.make import make_model, make_reference
+from run.logger import parameter_count
 from storage.minibatch import MicroBatch
 
 initialize = deepspeed.initialize
@@ -88,6 +145,7 @@ batch = MicroBatch(torch.arange(2), ids, mask, ids[mask], torch.ones(10))
 with torch.no_grad():
     gap = reference(batch) - agent.stepper.model(batch).logps
 print("gap:", gap.abs().max().item())
+print("parameters:", parameter_count(actor_critic), len(actor_critic.lm.model.norm.weight))
 """
 
 
@@ -99,6 +157,9 @@ def test_deepspeed_compiles_nothing_at_any_start():
     starts = [line for line in output if line.startswith("at a start")]
     assert starts == ["at a start: False"] * 2
     assert "gap: 0.0" in output  # shards of bf16 and fp32 are put together again
+    # those of the same model that are not sharded: each norm is empty here, but counts
+    whole = build(load_lm(str(TINY), "cpu")[0], 1)
+    assert f"parameters: {sum(p.numel() for p in whole.parameters())} 0" in output
 
 
 # ---- the whole program ----------------------------------------------------------------------
