@@ -34,7 +34,8 @@ class Report:
 
     def end(self) -> int:
         """Print the last line and return the exit code."""
-        verdict = f"{self.failures} checks failed" if self.failures else "no check failed"
+        n = self.failures
+        verdict = f"{n} check{'s' * (n > 1)} failed" if n else "no check failed"
         if self.leads:
             print(f"{verdict} ({time.perf_counter() - self.began:.0f} s)")
         return 1 if self.failures else 0

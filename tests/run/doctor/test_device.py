@@ -39,7 +39,7 @@ def test_every_check_has_a_line_and_a_failure_has_a_remedy(args, monkeypatch, ca
         "engine start", "engine push", "engine sleep", "engine wake, push",
     ]  # fmt: skip
     assert "FAIL  open files         64 open files; remedy: ulimit -Hn" in lines
-    assert last.startswith("1 checks failed")
+    assert last.startswith("1 check failed")
     marks.pop("open files")
     assert {name for name, mark in marks.items() if mark == "skip"} == {"capability", "ranks"}
     assert "FAIL" not in marks.values()
