@@ -6,6 +6,7 @@ it (torch.nn.attention.varlen, bf16). Elsewhere a loop over turns does; it is sl
 
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 
 import torch
 from torch import Tensor
@@ -77,9 +78,6 @@ def attend(module, query, key, value, attention_mask: Turns | Tensor, **options)
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     # The kernel wants one dtype, but Qwen3's norms return queries and keys in fp32 under autocast.
     query, key = query.to(value.dtype), key.to(value.dtype)
-    # Grouped-query attention: each key and value head is repeated for the query heads it serves.
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     attend_turns = _attend_by_kernel if query.is_cuda else _attend_one_by_one
     return attend_turns(query, key, value, turns, options["scaling"]), None
 
@@ -87,15 +85,26 @@ def attend(module, query, key, value, attention_mask: Turns | Tensor, **options)
 def _attend_by_kernel(query: Tensor, key: Tensor, value: Tensor, turns: Turns, scale: float):
     from torch.nn.attention.varlen import varlen_attn  # here: it is for CUDA alone
 
+    options = dict(scale=scale, window_size=(-1, 0))  # a token sees all before it, nothing after it
+    if "enable_gqa" in signature(varlen_attn).parameters:  # torch 2.13
+        options["enable_gqa"] = True  # query heads share a key head, which is not repeated
+    else:
+        key, value = repeated(query, key, value)
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (P, H, D) each
     ends, longest = turns.ends, turns.longest
-    options = dict(scale=scale, window_size=(-1, 0))  # a token sees all before it, nothing after it
     return varlen_attn(q, k, v, ends, ends, longest, longest, **options).unsqueeze(0)
 
 
 def _attend_one_by_one(query: Tensor, key: Tensor, value: Tensor, turns: Turns, scale: float):
+    key, value = repeated(query, key, value)
     lengths = turns.ends.diff().tolist()
     split = (tensor.split(lengths, dim=2) for tensor in (query, key, value))
     attend_turn = partial(scaled_dot_product_attention, is_causal=True, scale=scale)
     attended = [attend_turn(q, k, v) for q, k, v in zip(*split, strict=True)]
     return torch.cat(attended, dim=2).transpose(1, 2)
+
+
+def repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each head of key and value once for each query head that it serves."""
+    groups = query.shape[1] // key.shape[1]
+    return key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)

@@ -68,6 +68,20 @@ def test_queries_keys_and_values_are_of_one_dtype(monkeypatch):
     assert seen == {torch.bfloat16}
 
 
+def test_the_kernel_gets_each_key_head_once(monkeypatch):
+    seen = []
+
+    def kernel(q, k, v, *ends_and_lengths, enable_gqa=False, **options):
+        seen.append((q.shape, k.shape, v.shape, enable_gqa))
+        return q
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    query, key = torch.zeros(1, 4, 5, 8), torch.zeros(1, 2, 5, 8)  # 4 heads of queries, 2 of keys
+    turns = packing.Turns(torch.tensor([0, 5], dtype=torch.int32), 5)
+    packing._attend_by_kernel(query, key, key, turns, scale=1.0)
+    assert seen == [((5, 4, 8), (5, 2, 8), (5, 2, 8), True)]
+
+
 def test_a_micro_batch_without_response_tokens_has_gradients_of_zero():
     actor_critic = build(make_lm(), 1, packed=True)
     scores = actor_critic(batch(([5, 6], [])))
