@@ -3,10 +3,13 @@
 Finished runs (those with a final evaluation) are skipped, and interrupted runs are resumed.
 """
 
+import json
+import os
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,22 +71,22 @@ def perform(run: PlannedRun, words: list[str], label: str, dry_run: bool) -> int
     return execute(words) if words and not dry_run else 0
 
 
-def command_of(run: PlannedRun) -> list[str]:
+def command_of(run: PlannedRun, base: Path = BASE) -> list[str]:
     """Return the words after `python`, [] for a finished run.
 
-    UserError: the directory holds another run.
+    base: the directory that the run starts in. UserError: the directory holds another run.
     """
-    path = relative(run.path)
+    path = relative(run.path, base)
     if not run.path.exists() or run.path.is_dir() and not any(run.path.iterdir()):
         return ["main.py", *flag_words(run.flags | {"run_dir": path})]
     existing = read_run(run.path)
     if existing is None:
-        raise UserError(f"{path} is not a run directory: move it, or name another --runs")
+        raise UserError(f"{path} is not a run directory: move it, or take another directory")
     known = existing.settings | {"seed": existing.seed}
     for name, value in run.flags.items():
         if name in known and not same_value(known[name], value):
             raise UserError(f"{path} was made with {name} {known[name]}, not {value}: move it, or "
-                             "name another --runs")  # fmt: skip
+                             "take another directory")  # fmt: skip
     return [] if final_evaluation(existing) else ["main.py", "--resume", path]
 
 
@@ -100,13 +103,19 @@ def same_value(a, b) -> bool:
 
 def flag_words(flags: dict) -> list[str]:
     """Return the flags as words of a command line."""
-    words = [[f"--{n.replace('_', '-')}"] + [str(v)] * (v is not True) for n, v in flags.items()]
+    words = [
+        [f"--{n.replace('_', '-')}"] + [word_of(v)] * (v is not True) for n, v in flags.items()
+    ]
     return sum(words, [])
 
 
-def relative(path: Path) -> str:
-    """Return the path relative to BASE, where main.py runs, if it lies there."""
-    return str(path.relative_to(BASE) if path.is_relative_to(BASE) else path)
+def word_of(value) -> str:
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def relative(path: Path, base: Path = BASE) -> str:
+    """Return the path relative to `base`, where main.py runs, if it lies there."""
+    return str(path.relative_to(base) if path.is_relative_to(base) else path)
 
 
 def execute(words: list[str]) -> int:
@@ -119,8 +128,62 @@ def execute(words: list[str]) -> int:
     on_term = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
     on_int = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        code = process.wait()
+        process.wait()
     finally:
         signal.signal(signal.SIGTERM, on_term)
         signal.signal(signal.SIGINT, on_int)
+    return exit_code(process)
+
+
+def exit_code(process: subprocess.Popen) -> int:
+    """Return the exit code of an ended process as a shell does: 128 + the signal that ended it."""
+    code = process.returncode
     return code if code >= 0 else 128 - code
+
+
+def perform_parallel(commands: list[tuple[Path, list[str]]], variables: list[dict]) -> int:
+    """Run commands in the working directory, as many at a time as there are `variables`, the
+    environment variables of each. Returns 0, or the first exit code that is not.
+
+    commands: the directory of each run, and the words after `python`. The output goes to a file
+    beside the directory, with .log after its name. SIGTERM is passed on, and Ctrl-C reaches the
+    runs from the terminal: they save and end, and no other run is started.
+    """
+    waiting, slots, stopped, first = list(commands), [None] * len(variables), [], 0
+
+    def stop(number, frame):
+        stopped.append(number)
+        for _, process in filter(None, slots):
+            if number == signal.SIGTERM:  # the terminal sends Ctrl-C to all by itself
+                process.send_signal(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        while any(slots) or waiting and not stopped:
+            for i, running in enumerate(slots):
+                if running and running[1].poll() is not None:
+                    code, slots[i] = exit_code(running[1]), None
+                    print(
+                        f"# {running[0].name}: exit code {code}, {log_of(running[0])}", flush=True
+                    )
+                    first = first or code
+                if not slots[i] and waiting and not stopped:
+                    path, words = waiting.pop(0)
+                    slots[i] = path, start(path, words, variables[i])
+            time.sleep(0.1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 + stopped[0] if stopped else first
+
+
+def start(path: Path, words: list[str], variables: dict) -> subprocess.Popen:
+    with open(log_of(path), "a", encoding="utf-8") as log:
+        return subprocess.Popen(
+            [sys.executable, PROJECT / words[0], *words[1:]],
+            env=os.environ | variables, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+
+def log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.log")

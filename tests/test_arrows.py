@@ -25,6 +25,7 @@ ARROWS = {
     "recipes": set(),
     "arguments": {"common", "envs", "recipes", "run"},
     "fit": {"arguments", "common", "run"},
+    "sweep": {"arguments", "common", "paper", "reports"},
     "doctor": {"arguments", "common", "run"},
     "main": {"arguments", "common", "envs", "memory", "ppo", "reports", "run", "storage"},
 }
@@ -120,9 +121,9 @@ def test_the_command_line_answers_quickly():
 
 
 def test_the_loop_imports_no_report():
-    """Only main writes reports while a run goes on; whoever trains knows none of them."""
+    """Only main writes reports while a run goes on, and sweep after it; training knows none."""
     readers = {name for name in IMPORTS if IMPORTS[name] & {"reports", "paper"}}
-    assert {room_of(name) for name in readers} <= {"reports", "paper", "main"}
+    assert {room_of(name) for name in readers} <= {"reports", "paper", "main", "sweep"}
 
 
 def test_the_files_were_found():

@@ -1,0 +1,95 @@
+"""Sweeps: the grid becomes runs, finished ones are skipped, and the table has t intervals."""
+
+import json
+import shlex
+
+import pytest
+from made_runs import EVALUATION, write_run
+
+import sweep
+from paper import runs
+
+FILE = """seeds = [3, 4]
+[flags]
+env-name = "toy"
+model = "org/m"
+use-proper-time-limits = true
+gradient-checkpointing = false
+[grid]
+first-token-weight = [1, "inf"]
+template-kwargs = [{enable_thinking = false}]
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(FILE)
+    return tmp_path / "small.toml"
+
+
+def commands_of(capsys, *words) -> list[str]:
+    assert sweep.main([*words, "--dry-run"]) == 0
+    return [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+
+
+def test_the_grid_becomes_runs_ordered_by_seed(file, capsys):
+    commands = [shlex.split(line) for line in commands_of(capsys, "small.toml")]
+    common = ["--env-name", "toy", "--model", "org/m", "--use-proper-time-limits"]
+    kwargs = json.dumps({"enable_thinking": False})
+    expected = [
+        ["python", "main.py", *common, "--first-token-weight", weight, "--template-kwargs", kwargs,
+         "--seed", seed, "--run-dir"]
+        for seed in ("3", "4") for weight in ("1.0", "inf")
+    ]  # fmt: skip
+    assert [command[:-1] for command in commands] == expected
+    assert len({command[-1] for command in commands}) == 4
+    assert all(command[-1].startswith("runs/small/first-token-weight=") for command in commands)
+    one = commands_of(capsys, "small.toml", "--number", "3")  # of a job array
+    assert [shlex.split(line) for line in one] == [commands[2]]
+
+
+def test_finished_runs_are_skipped_and_interrupted_ones_resumed(file, capsys):
+    _, planned = sweep.plan(file)
+    for run, update in zip(planned[:2], (3, 0), strict=True):
+        write_run(run.path, evals=[EVALUATION | {"update": update}], **run.flags)
+    resumed, *new = commands_of(capsys, "small.toml")
+    assert resumed == f"python main.py --resume {shlex.quote(f'runs/small/{planned[1].path.name}')}"
+    assert len(new) == 2
+    file.write_text(FILE.replace('"toy"', '"babyai-goto"'))
+    assert sweep.main(["small.toml"]) == 2
+    assert "was made with env_name toy, not babyai-goto" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("seeds = [3, 4]", "seeds = 3", "small.toml: seeds is a list of values, as in seeds = [1"),
+        ("[grid]", "[grd]", "small.toml: unknown grd; it has flags, grid, runs, seeds"),
+        ("[3, 4]", "[3, 3]", "small.toml: two runs would be called first-token-weight=1"),
+        ("env-name", "seed = 1\nenv-name", "a sweep sets --seed itself; leave it out"),
+        ("[grid]", "[grid", "small.toml: "),
+        ("env-name", "env-nam", "main.py has no flag --env-nam"),
+    ],
+)
+def test_a_mistake_is_one_line(old, new, line, file, capsys):
+    file.write_text(FILE.replace(old, new, 1))
+    assert sweep.main(["small.toml", "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1
+
+
+def test_runs_at_a_time_have_their_own_variables_and_logs(tmp_path, monkeypatch, capsys):
+    program = (
+        "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES']); sys.exit(int(sys.argv[1]))"
+    )
+    (tmp_path / "main.py").write_text(program)
+    monkeypatch.setattr(runs, "PROJECT", tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    commands = [
+        (tmp_path / name, ["main.py", code]) for name, code in zip("abc", "030", strict=True)
+    ]
+    assert runs.perform_parallel(commands, sweep.environments(2)) == 3  # the others are made, too
+    logs = [(tmp_path / f"{name}.log").read_text() for name in "abc"]
+    assert logs[:2] == ["5\n", "7\n"] and logs[2] in ("5\n", "7\n")
+    assert "# b: exit code 3, " in capsys.readouterr().out
