@@ -5,8 +5,9 @@ import time
 from functools import partial
 from importlib import import_module
 
+from common.errors import RunError
 from run.doctor import host
-from run.doctor.finding import Check, Finding, examine, line_of, passed
+from run.doctor.finding import Check, Finding, examine, failed, line_of, passed
 
 INSTALL = "pip install -c constraints-cuda.txt -e .[vllm,ranks] (without a GPU: -cpu.txt)"
 CPU = "CUDA_VISIBLE_DEVICES= trains on the CPU meanwhile"
@@ -58,7 +59,11 @@ def check_machine(args) -> int:
     report(Check("open files", host.open_files, "ulimit -Hn 65536 as root"))
     report(Check("shared memory", partial(host.shared_memory, ranks=here), "one rank"))
     if report(Check("libraries", load_libraries, INSTALL)):  # else nothing below can be loaded
-        check_run(args, report)
+        try:
+            check_run(args, report)
+        except RunError as error:  # from a gather of findings
+            gone = failed(str(error), "its own line says why, or the log of its node")
+            report(Check("ranks", lambda: gone, ""))
     return report.end()
 
 

@@ -4,6 +4,7 @@ import pytest
 from torch.nn.functional import scaled_dot_product_attention
 
 from arguments import get_args
+from common.errors import RunError
 from common.ranks import ALONE
 from ppo.model import packing
 from ppo.optimizer import Stepper
@@ -95,3 +96,13 @@ def test_of_many_ranks_those_that_fail_are_named():
     assert checks.failures_or_first([good, good]) == [good]
     named = [Finding("FAIL", "rank 1: one is away", "NCCL_DEBUG=INFO")]
     assert checks.failures_or_first([good, bad]) == named
+
+
+def test_a_rank_that_ends_is_a_failure(args, monkeypatch, capsys):
+    def lost(*_):
+        raise RunError("another rank has ended ('Connection closed by peer')")
+
+    monkeypatch.setattr(checks, "check_run", lost)
+    assert checks.check_machine(args) == 1
+    line = capsys.readouterr().out.splitlines()[-2]
+    assert line.startswith("FAIL  ranks              another rank has ended")
