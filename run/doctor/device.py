@@ -65,7 +65,8 @@ class Device:
             self.model.actor_parameters(), lr=LR, weight_decay=0.0, fused=self.turns.ids.is_cuda
         )
         p = self.lm.model.layers[0].mlp.up_proj.weight
-        gradient = differentiate(self.model, self.turns) and p.grad.double()
+        differentiate(self.model, self.turns)
+        gradient = p.grad.double()
         # In the first step both averages are the gradient itself: p - lr g / (|g| + eps).
         wanted = p.detach().double() - LR * gradient / (gradient.abs() + 1e-8)
         _, finite = Stepper(self.model, optimizer, max_grad_norm=float("inf")).step(loss=0.0)

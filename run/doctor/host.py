@@ -1,4 +1,4 @@
-"""What `turnwise doctor` checks of the machine itself, with the standard library alone.
+"""What `turnwise doctor` checks of the machine itself, without torch.
 
 Each check takes the number or the name that it judges where a test could not change the machine's.
 """
