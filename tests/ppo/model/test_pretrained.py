@@ -2,9 +2,17 @@
 
 import pytest
 from torch.testing import assert_close
-from transformers import AutoTokenizer, GenerationConfig
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    Qwen3_5Config,
+    Qwen3_5ForCausalLM,
+    Qwen3_5ForConditionalGeneration,
+)
 
+from ppo.model.make import build
 from ppo.model.pretrained import load_lm, preset
+from ppo.model.reloaded import try_export
 
 
 def test_load_lm_from_a_directory(lm, tokenizer, tmp_path):
@@ -69,3 +77,19 @@ def test_a_base_models_turns_end_as_its_template_says(lm, tokenizer, tmp_path):
     loaded.save_pretrained(tmp_path / "exported")
     exported = GenerationConfig.from_pretrained(tmp_path / "exported")
     assert exported.eos_token_id == sorted(ends)
+
+
+def test_a_composite_config_gives_the_text_model_and_exports_it(tokenizer, tmp_path):
+    text = dict(
+        vocab_size=260, hidden_size=32, intermediate_size=32, num_attention_heads=2, head_dim=16,
+        num_key_value_heads=2, num_hidden_layers=2, linear_num_value_heads=2, eos_token_id=2,
+        linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
+        layer_types=["linear_attention", "full_attention"],
+    )  # fmt: skip
+    vision = dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=32)
+    config = Qwen3_5Config(text_config=text, vision_config=vision, tie_word_embeddings=False)
+    Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    lm, _, _ = load_lm(str(tmp_path), "cpu")
+    assert type(lm) is Qwen3_5ForCausalLM and lm.config.model_type == "qwen3_5_text"
+    try_export(build(lm, 1), "")
