@@ -1,22 +1,24 @@
 """Families of models, tried as tiny random ones: python -m benchmarks.families
 
-It prints the table of docs/larger-models.md. A row says what `ppo.model.acceptance` decides, and
-whether the transformers engine samples what is trained, and whether adapters train.
+It prints the table of docs/larger-models.md. A row says what `ppo.model.acceptance` decides and
+whether adapters train. What became of runs with each engine is read from family_runs.json, which
+`python -m benchmarks.family_runs` writes.
 """
 
+import json
 from dataclasses import dataclass
-from types import SimpleNamespace
+from pathlib import Path
 from warnings import catch_warnings, simplefilter
 
 import torch
 import transformers
 
 from common.plugins import UserError
-from ppo.engines.lockstep import TransformersEngine
-from ppo.model import packing
+from ppo.model.layers import is_packed
 from ppo.model.make import build
 from storage.minibatch import MicroBatch
 
+RUNS = Path(__file__).with_name("family_runs.json")
 WINDOW, PROMPT, RESPONSE = 16, 24, 8  # tokens
 SIZES = dict(
     vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -64,32 +66,47 @@ class Row:
     """What was found for a family; the texts of the columns of the table."""
 
     family: str
-    trained: str = "no"
-    rows: str = ""
+    trains: str = "no"
+    packed: str = ""
+    merged: str = ""
     masks: str = ""
-    engine: str = ""
     lora: str = ""
-    reason: str = ""
+    transformers: str = ""
+    vllm: str = ""
+    notes: str = ""
 
 
 def try_family(name: str, config: str, model: str, more: dict) -> Row:
     """Build the tiny model of a family in all ways, and return what became of it."""
-    row = Row(name)
+    row, notes = Row(name), []
     try:
         actor_critic = build(tiny(config, model, more), 1, packed=True, tokens=PROMPT + RESPONSE)
         two_steps(actor_critic)
-        row.trained = "yes"
-        is_packed = actor_critic.compute.arrange is packing.packed
-        row.rows = "packed" if is_packed else "padded"
-        plain = is_packed or not hasattr(actor_critic.compute.activations, "kinds")
+        row.trains = "yes"
+        packed = is_packed(actor_critic.compute)
+        row.packed = "yes" if packed else "no"
+        row.merged = "yes" if merged_gap(actor_critic) < 1e-4 else "no"
+        plain = packed or not hasattr(actor_critic.compute.activations, "kinds")
         row.masks = "causal" if plain else "its own"
-        row.engine = "yes" if engine_gap(actor_critic) < 1e-4 else "no"
         lora = build(tiny(config, model, more), 1, tokens=PROMPT + RESPONSE, lora_rank=2)
         two_steps(lora)
         row.lora = "yes"
     except UserError as error:
-        row.reason = str(error).split(";")[0]
+        row.lora = "no" if row.trains == "yes" else ""
+        notes.append(str(error).split(";")[0])
+    for engine, found in recorded(name).items():
+        if row.trains == "yes":
+            setattr(row, engine, "no" if "reason" in found else "yes")
+        if row.trains == "yes" and "reason" in found:
+            notes.append(found["reason"].split(";")[0])
+    row.notes = ". ".join(notes)
     return row
+
+
+def recorded(name: str) -> dict[str, dict]:
+    """Return by engine what became of a run with a family, as `benchmarks.family_runs` wrote it."""
+    runs = json.loads(RUNS.read_text()).get(name, {}) if RUNS.exists() else {}
+    return {engine: runs[engine] for engine in ("transformers", "vllm") if engine in runs}
 
 
 def tiny(config: str, model: str, more: dict):
@@ -111,20 +128,17 @@ def two_steps(actor_critic) -> None:
 
 
 @torch.no_grad()
-def engine_gap(actor_critic) -> float:
-    """Return the largest difference of a sampled token's log-probs, of two ragged prompts."""
-    tokenizer = SimpleNamespace(decode=lambda ids: "".join(chr(97 + i) for i in ids))
-    engine, gap = TransformersEngine(tokenizer, {0}, RESPONSE, 1.0, max_num_seqs=2), 0.0
-    engine.push_weights(actor_critic)
-    for slot, length in enumerate((PROMPT, PROMPT // 3)):
-        ids = list(range(1, length + 1))
-        sampling = SimpleNamespace(temperature=None, max_tokens=None)
-        engine.submit(slot, SimpleNamespace(ids=ids, opened="", sampling=sampling), seed=(slot,))
-    for _, response in engine.step():
-        ids = torch.tensor([*response.prompt.ids, *response.ids])
-        ours = actor_critic(turn(ids, len(response.prompt.ids))).logps
-        gap = max(gap, (ours - torch.tensor(response.logps)).abs().max().item())
-    return gap
+def merged_gap(actor_critic) -> float:
+    """Return the largest difference of a log-prob between two turns in one row and in two."""
+    ids, half = torch.arange(1, PROMPT + RESPONSE + 1), PROMPT // 2
+    both = turn(ids, PROMPT)
+    both.response_mask[0, half : half + RESPONSE] = True
+    both.tokens = ids[both.response_mask[0]]
+    both.temperature = torch.ones(len(both.tokens))
+    merged = actor_critic(both).logps
+    first, second = turn(ids[: half + RESPONSE], half), turn(ids, PROMPT)
+    apart = torch.cat([actor_critic(one).logps for one in (first, second)])
+    return (merged - apart).abs().max().item()
 
 
 def turn(ids: torch.Tensor, prompt: int) -> MicroBatch:
@@ -138,8 +152,8 @@ def turn(ids: torch.Tensor, prompt: int) -> MicroBatch:
 def table() -> str:
     """Return the table of docs/larger-models.md."""
     lines = [
-        "| family | trains | rows | masks | transformers engine | LoRA | why not |",
-        "|---|---|---|---|---|---|---|",
+        "| family | trains | packed | merged | masks | LoRA | transformers | vLLM | notes |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, config, model, more in FAMILIES:
         lines.append(cells(try_family(name, config, model, more)))
@@ -148,7 +162,10 @@ def table() -> str:
 
 def cells(row: Row) -> str:
     """Return a row as a line of the table."""
-    texts = (row.family, row.trained, row.rows, row.masks, row.engine, row.lora, row.reason)
+    texts = (
+        row.family, row.trains, row.packed, row.merged, row.masks, row.lora, row.transformers,
+        row.vllm, row.notes,
+    )  # fmt: skip
     return f"| {' | '.join(texts)} |".replace("|  ", "| ")
 
 

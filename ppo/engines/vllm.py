@@ -10,6 +10,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import count
+from textwrap import shorten
 
 import numpy as np
 import torch
@@ -161,9 +162,17 @@ class VLLMEngine(Engine):
         """Return the gap of the engine's log-probs to the trainer's on the last prompts (`gap_of`).
 
         A gap that rounding does not explain is a warning if the push before had none.
-        RunError: it is the first push, the second with such a gap in a row, or nothing finite
+        RunError: it is the first push, the second with such a gap in a row, or nothing finite; or
+        vLLM has failed
         """
-        gap = gap_of(self, self.recent, actor_critic)
+        try:
+            gap = gap_of(self, self.recent, actor_critic)
+        except (RunError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # vLLM fails in many ways at models that are not its own
+            reason = shorten(f"{type(error).__name__}: {error}", 200)
+            line = f"vLLM fails at a prompt ({reason}); --engine transformers needs no vLLM"
+            raise RunError(line) from error
         explained = explained_gap(self.dtype, self.temperature)
         agreed, self.agreed = self.agreed, gap <= explained  # False where the gap is nan
         if not self.agreed:

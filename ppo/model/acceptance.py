@@ -127,11 +127,12 @@ def plain_options(lm, compute: Compute) -> Compute:
 
 def _packed(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
     """Return `compute` with packed rows if no turn sees another one in them, or else as it is."""
-    from ppo.model.packing import packed, stop_packing, use_packing
+    from ppo.model.layers import with_turns
+    from ppo.model.packing import stop_packing, use_packing
 
     in_padded = logits_of(lm, ids, mask, compute)
     before = use_packing(lm)
-    rows = Compute(compute.dtype, packed, compute.activations)
+    rows = with_turns(lm, compute)
     try:
         if compute.arrange is not padded:
             raise ValueError("its layers have masks of their own")

@@ -1,4 +1,4 @@
-"""Models whose layers differ: local and chunked attention, rotations of several kinds.
+"""Models whose layers differ: local, chunked and linear attention, rotations of several kinds.
 
 Each layer of a plain decoder gets the same options. Here each gets its own, as in the model's
 forward pass: the attention mask and the rotation of its kind ("sliding_attention", ...), which
@@ -15,6 +15,9 @@ from transformers.masking_utils import LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING as
 
 from ppo.model import decoder
 from ppo.model.decoder import Compute, padded
+from ppo.model.packing import packed
+
+STATES = {"linear_attention", "conv"}  # kinds of layers with a state that runs along a row
 
 
 def with_own_options(lm, compute: Compute) -> Compute:
@@ -47,6 +50,33 @@ def with_masks(config, ids: Tensor, response_mask: Tensor):
     else:
         masks = MASKS["sliding_attention"](**given)
     return ids, response_mask, positions, dict(attention_mask=masks, position_ids=positions)
+
+
+def with_turns(lm, compute: Compute) -> Compute:
+    """Return `compute` with packed rows. Layers with a state are told where turns end; kernels that
+    know of it (flash-linear-attention, causal-conv1d) cut the state there."""
+    layer_kinds = kinds(lm.config)
+    if not STATES & set(layer_kinds):
+        return Compute(compute.dtype, packed, compute.activations)
+    activations = OwnOptions(compute.activations, tuple(layer_kinds))
+    return Compute(compute.dtype, partial(with_borders, sorted(set(layer_kinds))), activations)
+
+
+def with_borders(kinds: list[str], ids: Tensor, response_mask: Tensor):
+    """Return what `packing.packed` returns, with the borders of turns as transformers' layers with
+    a state take them."""
+    ids, response_mask, positions, options = packed(ids, response_mask)
+    turns = options["attention_mask"]
+    lengths = turns.ends.diff()
+    numbers = torch.arange(len(lengths), dtype=torch.int32, device=ids.device)
+    masks = {kind: None if kind in STATES else turns for kind in kinds}
+    borders = dict(seq_idx=numbers.repeat_interleave(lengths)[None], cu_seq_lens_q=turns.ends)
+    return ids, response_mask, positions, dict(attention_mask=masks, **borders)
+
+
+def is_packed(compute: Compute) -> bool:
+    """Return whether rows are packed, by `packing.packed` or by `with_borders`."""
+    return compute.arrange is packed or getattr(compute.arrange, "func", None) is with_borders
 
 
 class Rotations(nn.Module):

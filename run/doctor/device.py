@@ -11,8 +11,8 @@ import torch
 from common.plugins import ROOT
 from ppo.engines.choose import make_engine
 from ppo.engines.gap import explained_gap
+from ppo.model.layers import is_packed
 from ppo.model.make import choose_dtype, choose_packing
-from ppo.model.packing import packed as packed_rows
 from ppo.model.pretrained import load_lm
 from ppo.optimizer import Stepper
 from run.doctor.finding import Finding, failed, judged, passed, skipped
@@ -47,7 +47,7 @@ class Device:
         exact = differentiate(make_model(self.lm, torch.float32, packed=False), self.turns)
         padded = differentiate(make_model(self.lm, self.dtype, packed=False), self.turns)
         model = make_model(self.lm, self.dtype, packed=True)
-        if model.compute.arrange is not packed_rows:  # a run would say so and pad
+        if not is_packed(model.compute):  # a run would say so and pad
             return failed("the test of the model refuses them", "--rows padded")
         packed = differentiate(model, self.turns)
         worst, agreed = 0.0, True

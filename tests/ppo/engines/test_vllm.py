@@ -189,6 +189,19 @@ def test_one_bad_push_is_a_warning_and_two_in_a_row_end_the_run(setup, capsys):
         engine.check_weights(other)
 
 
+def test_a_failure_of_vllm_at_a_push_is_one_line(setup, monkeypatch):
+    engine, held = setup()
+
+    def step():
+        raise AssertionError("attn_chunk_size 16 is not divisible by block_size 32")
+
+    with monkeypatch.context() as patched, pytest.raises(RunError, match="^vLLM fails.*size 16 is"):
+        patched.setattr(engine.llm.llm_engine, "step", step)
+        engine.check_weights(held)
+    while not engine.idle:
+        engine.step()  # the engine is other tests' too
+
+
 def test_the_weights_are_compared_on_the_last_prompts(setup, monkeypatch):
     engine, actor_critic = setup()
     asked, add = [], engine.add_request

@@ -1,5 +1,7 @@
 """The test of a model at load: which models are trained, with whose masks, packed or padded."""
 
+import sys
+
 import pytest
 import torch
 import transformers
@@ -10,6 +12,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from ppo.model import acceptance, packing
 from ppo.model.acceptance import accept
 from ppo.model.decoder import PLAIN, Compute, padded
+from ppo.model.layers import is_packed
 from ppo.model.make import build
 
 SIZES = dict(
@@ -141,13 +144,19 @@ def test_a_packed_turn_does_not_depend_on_its_neighbours(name, lines):
     assert_close(rows(turns).logps, plain, atol=1e-4, rtol=1e-4)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["Qwen3_5", "Qwen3Next", "OlmoHybrid"])
-def test_a_state_that_runs_over_the_borders_of_turns_means_padded_rows(name, lines):
+def make_linear(name: str):
     more = dict(num_experts=0, mlp_only_layers=[0, 1, 2, 3]) if name == "Qwen3Next" else {}
+    if name == "Lfm2":
+        more = dict(layer_types=["conv"] * 3 + ["full_attention"], block_ff_dim=32)
     config = getattr(transformers, f"{name}{'Text' if name == 'Qwen3_5' else ''}Config")
     torch.manual_seed(0)
-    lm = getattr(transformers, f"{name}ForCausalLM")(config(**LINEAR, **more)).eval()
+    return getattr(transformers, f"{name}ForCausalLM")(config(**LINEAR | more)).eval()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["Qwen3_5", "Qwen3Next", "OlmoHybrid", "Lfm2"])
+def test_a_state_that_runs_over_the_borders_of_turns_means_padded_rows(name, lines):
+    lm = make_linear(name)
     turns = batch(([5, 6, 7], [8, 9]), ([10, 11], [12, 13, 14]))
     plain = build(lm, 1)(turns).logps
     assert_close(plain[:2], lm(torch.tensor([[5, 6, 7, 8, 9]])).logits[0, 2:4].log_softmax(-1)[
@@ -158,6 +167,48 @@ def test_a_state_that_runs_over_the_borders_of_turns_means_padded_rows(name, lin
     [line] = lines
     assert line.startswith(f"{name}ForCausalLM is trained in padded rows, not in packed ones: ")
     assert torch.equal(rows(turns).logps, plain)
+
+
+def rule_by_turns(rule):
+    """A slow version of flash-linear-attention's kernel: the state begins anew with each turn."""
+
+    def cut(query, key, value, g, beta, cu_seqlens=None, **options):
+        if cu_seqlens is None:
+            return rule(query, key, value, g=g, beta=beta, **options)
+        lengths = cu_seqlens.diff().tolist()
+        parts = zip(*(x.split(lengths, dim=1) for x in (query, key, value, g, beta)), strict=True)
+        outs = [rule(q, k, v, g=decay, beta=b, **options)[0] for q, k, v, decay, b in parts]
+        return torch.cat(outs, dim=1), None
+
+    return cut
+
+
+def conv_by_turns(conv):
+    """A slow version of the kernel of causal-conv1d."""
+
+    def cut(hidden, *args, seq_idx=None, **options):
+        if seq_idx is None:
+            return conv(hidden, *args, **options)
+        turns = hidden.split(seq_idx[0].bincount().tolist(), dim=2)
+        return torch.cat([conv(turn, *args, **options) for turn in turns], dim=2)
+
+    return cut
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["Qwen3_5", "Qwen3Next", "OlmoHybrid", "Lfm2"])
+def test_kernels_that_know_the_borders_of_turns_are_told_them(name, lines, monkeypatch):
+    lm = make_linear(name)
+    module = sys.modules[type(lm).__module__]
+    monkeypatch.setattr(module, "causal_conv1d_fn", conv_by_turns(module.causal_conv1d_fn))
+    if name != "Lfm2":
+        rule = rule_by_turns(module.torch_chunk_gated_delta_rule)
+        monkeypatch.setattr(module, "torch_chunk_gated_delta_rule", rule)
+    turns = batch(([5, 6, 7], [8, 9]), ([10, 11], [12, 13, 14]))
+    plain = build(lm, 1)(turns).logps
+    rows = build(lm, 1, packed=True)
+    assert is_packed(rows.compute) and not lines
+    assert_close(rows(turns).logps, plain, atol=1e-4, rtol=1e-4)
 
 
 class Leaky(Qwen2ForCausalLM):
