@@ -28,7 +28,7 @@ from storage.schedules import WholeEpisodes  # noqa: E402
 torch.set_num_threads(1)
 EOS = 0
 SLOWEST_FIRST = (
-    "test_distributed", "test_checkpoint", "test_vllm", "test_stop", "test_main",
+    "test_distributed", "test_cuda", "test_checkpoint", "test_vllm", "test_stop", "test_main",
     "test_agent_runs", "test_reproduce", "test_episodes", "test_faults_and_replay",
 )  # fmt: skip
 

@@ -65,8 +65,9 @@ def seed(file: str, old: str, new: str) -> None:
 if __name__ == "__main__" and sys.argv[1:]:
     number, folder = int(sys.argv[1]), Path(sys.argv[2])
     seed(*MISTAKES[number])
-    from cuda_runs import train
+    from cuda_runs import refuse_padding, train
 
+    refuse_padding()
     train(folder, FLAGS)
 elif __name__ == "__main__":
     for number, (file, old, new) in enumerate(MISTAKES):
