@@ -23,6 +23,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "evaluate": ("main:program", ["--eval-only"], "evaluate a RUN, or any --model"),
     "report": ("reports.curves:main", [], "draw the learning curves of runs"),
     "sweep": ("sweep:main", [], "make the runs of a grid with seeds, and compare them"),
+    "diff": ("reports.diff:main", [], "compare two runs: flags, figures, the same episodes"),
     "failures": ("reports.failures:main", [], "group the failed episodes of a run"),
     "view": ("reports.viewer:main", [], "show the responses of a run's model"),
     "check": ("reports.check:main", [], "check the files of a run"),

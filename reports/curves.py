@@ -60,6 +60,7 @@ def curves_page(groups: list[Group], charts: dict[str, bytes], notes: list[str])
     image = '<img alt="{}" src="data:image/svg+xml;base64,{}">'
     images = [image.format(n, base64.b64encode(svg).decode()) for n, svg in charts.items()]
     return Template(TEMPLATE).substitute(
+        style=STYLE,
         title=escape("Learning curves" + f": {min(names)}" * (len(names) == 1)),
         finals=html_table(final_numbers(groups)),
         pairs=paired_part([run for group in groups for run in group.runs]),
@@ -95,10 +96,7 @@ def _table_row(cells: list[str], tag: str) -> str:
     return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
 
 
-TEMPLATE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>$title</title>
-<style>
+STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #5c6570; --line: #d9dee4 }
 @media (prefers-color-scheme: dark) {
   :root { --page: #12151a; --text: #e3e7ec; --soft: #98a2ae; --line: #2d343d }
@@ -121,7 +119,11 @@ p, ul { max-width: 75ch; color: var(--soft) }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr));
           gap: 18px; align-items: start }
 img { width: 100% }
-</style>
+"""
+TEMPLATE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>$title</title>
+<style>$style</style>
 <h1>$title</h1>
 $finals
 $pairs
