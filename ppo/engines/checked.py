@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from common.chat import Sampling
-from common.errors import RunError
+from common.errors import RunError, lacks_memory
 from common.plugins import UserError
 from common.wrapper import Wrapper
 from ppo.engines.gap import explained_gap
@@ -65,6 +65,8 @@ def check_first_push(engine, actor_critic, prompt_limit: int) -> None:
     except (RunError, UserError):
         raise
     except Exception as error:  # engines fail in many ways at models that are not theirs
+        if lacks_memory(error):
+            raise
         reason = f"{type(error).__name__}: {error}"
         raise RunError(f"{engine.name} fails at a prompt ({reason:.200}); try {other}") from error
     dtype = str(actor_critic.dtype).removeprefix("torch.")
