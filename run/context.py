@@ -12,13 +12,13 @@ from common.cli import command
 from common.errors import OtherRankFailed, RunError
 from run.checkpoint import Checkpoints
 from run.checks import check_shares
+from run.dead_ranks import Peers
 from run.describe import write_args
 from run.directory import claimed_run_dir
 from run.exit import is_check, one_line
 from run.logger import Logger
 from run.logs import cut_back, later_evaluations
 from run.out_of_memory import PHASES, explained
-from run.peers import Peers
 from run.stop import Signals, StoppablePool, StoppableRanks, Stopped
 from run.timer import Timer
 

@@ -94,7 +94,8 @@ def test_ranks_share_the_memory_of_a_cpu_and_the_environments(here, monkeypatch,
 
 
 def test_one_turn_is_computed_whatever_the_budget(here):
-    args = main.get_args([*SMALL.split(), "--model", "./m", "--token-budget", "8"])
+    args = main.get_args([*SMALL.split(), "--model", "./m", "--prompt-limit", "8192"])
+    assert args.token_budget < args.prompt_limit
     assert advice.setting_of(args, 1).token_budget == args.prompt_limit + args.response_limit
 
 
