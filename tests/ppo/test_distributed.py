@@ -24,7 +24,7 @@ from recipes import TINY
 from run.saved import checkpoints, damaged
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ["0", "1", "2", "3", "2+offload", "3+untied", "3+recompute+sharded", "2+lora"]
+STAGES = ["0", "1", "2", "2+offload", "3+untied", "3+recompute+sharded", "2+lora"]
 STAGES += ["3+lora+recompute", "0+merged", "3+merged"]
 
 
