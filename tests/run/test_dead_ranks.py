@@ -9,7 +9,7 @@ import time
 import pytest
 
 from common.errors import OtherRankFailed
-from run import peers
+from run import dead_ranks
 from run.stop import Stopped
 
 CONTEXT = multiprocessing.get_context("fork")
@@ -41,7 +41,7 @@ def play(rank: int, way: str, folder, barrier, late) -> None:
     os.environ["MASTER_ADDR"] = "localhost"
     ranks = Three(rank, folder / "meeting")
     try:
-        with peers.Peers(ranks):
+        with dead_ranks.Peers(ranks):
             barrier.wait()
             if way == "blocked":
                 time.sleep(60)
@@ -76,7 +76,7 @@ def outcomes(folder, ways: tuple, late: float = 0.0) -> list[tuple[int, str]]:
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch):
-    monkeypatch.setattr(peers, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(dead_ranks, "GRACE_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize(
