@@ -16,7 +16,6 @@ interrupted runs are resumed, so after an interruption the same command does the
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from argparse import Namespace
@@ -25,7 +24,9 @@ from pathlib import Path
 
 from arguments import get_args, paper
 from common.flags import spelled
+from common.nvidia_smi import ask_driver
 from common.plugins import UserError
+from common.processors import processors
 from common.run_file import rewritten
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
@@ -133,20 +134,14 @@ def gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [each for each in visible.split(",") if each]
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-    except OSError:
-        return []
-    return (
-        [str(i) for i, _ in enumerate(listed.stdout.splitlines())] if not listed.returncode else []
-    )
+    return [str(i) for i in range(len(ask_driver().gpus))]
 
 
 def environments(parallel: int) -> list[dict[str, str]]:
     """Return the variables of each of `parallel` runs at a time: its GPU, or its share of cores."""
     if devices := gpus():
         return [{"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} for i in range(parallel)]
-    cores = max(1, len(os.sched_getaffinity(0)) // parallel)
+    cores = max(1, processors() // parallel)
     return [{"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores))}] * parallel
 
 

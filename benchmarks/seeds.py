@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from common.cli import Parser
+from common.processors import processors
 
 ROOT = Path(__file__).resolve().parents[1]
 FLAGS = [
@@ -35,7 +36,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.updates < 3:
         parser.error("--updates must be at least 3, because the first and the last are left out")
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     alone = together = float("inf")
     for _ in range(args.rounds):
         alone = min(alone, update_seconds(1, args.engine, args.updates, args.threads))

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from common.errors import RunError
 from common.plugins import UserError
+from common.processors import processors_of_a_rank
 from common.ranks import ALONE, Ranks
 from ppo.optimizer import Stepper
 
@@ -148,7 +149,7 @@ class ZeroStepper(Stepper):
         self.engine, *_ = deepspeed.initialize(**trained, config=config)
         self.model, self.stage, self.squares = self.engine, stage, Counter()
         # Launchers give each process one thread, which is too few to step on the host.
-        self.threads = threads_of_a_rank() if offload else torch.get_num_threads()
+        self.threads = processors_of_a_rank() if offload else torch.get_num_threads()
         # A hook, because DeepSpeed shows nowhere else what one group adds to the norm: it steps one
         # group after the other, or parts of one, with clipped gradients.
         self.optimizer.register_step_pre_hook(self._measure)
@@ -196,12 +197,6 @@ class ZeroStepper(Stepper):
             raise UserError(f"it is of {ranks}--zero-stage {stage}, this run is not")
         self.engine.load_checkpoint(folder, tag="zero", load_module_strict=False)
         self._name_groups()  # the checkpoint has brought its own
-
-
-def threads_of_a_rank() -> int:
-    """Return this rank's share of the processors that it may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, allowed // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from traceback import clear_frames
 
 from common.errors import OutOfMemory, RunError, lacks_memory
 from common.plugins import UserError
-from run.estimate.advice import capacities, fits, local_ranks, needs, remedies, setting_of, table
+from run.estimate.advice import fits, here, needs, remedies, table
 from run.estimate.shape import load_shape
 
 PHASES = {  # phase of a run -> when it is
@@ -43,8 +43,8 @@ def estimated(args) -> str:
 
     UserError: there is no estimate for this model
     """
-    shape, available = load_shape(args.model), capacities(local_ranks())
-    setting = setting_of(args, available[0])
+    shape = load_shape(args.model)
+    setting, available = here(args)
     print(table(shape, setting, available), file=sys.stderr)
     need = needs(shape, setting)
     if fits(need, available):  # it was too low, and does not know what fits

@@ -9,7 +9,6 @@ from common.errors import RunError
 from run.doctor import host
 from run.doctor.finding import Check, Finding, examine, failed, line_of, passed
 
-INSTALL = "pip install -c constraints-cuda.txt -e .[vllm,ranks] (without a GPU: -cpu.txt)"
 CPU = "CUDA_VISIBLE_DEVICES= trains on the CPU meanwhile"
 MODEL = "--model DIRECTORY of a model that is on this machine"
 ENGINE = "--engine transformers, or another --gpu-memory-utilization"
@@ -54,11 +53,11 @@ def failures_or_first(findings: list[Finding]) -> list[Finding]:
 def check_machine(args) -> int:
     """Print a line per check. Returns the exit code: 1 if one of them fails on any rank."""
     report, here = Report(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    report(Check("versions", host.versions, INSTALL))
+    report(Check("versions", host.versions, host.INSTALL))
     report(Check("locale", host.encoding, "export LC_ALL=C.UTF-8"))
     report(Check("open files", host.open_files, "ulimit -Hn 65536 as root"))
     report(Check("shared memory", partial(host.shared_memory, ranks=here), "one rank"))
-    if report(Check("libraries", load_libraries, INSTALL)):  # else nothing below can be loaded
+    if report(Check("libraries", load_libraries, host.INSTALL)):  # else nothing below can be loaded
         try:
             check_run(args, report)
         except RunError as error:  # from a gather of findings
@@ -76,12 +75,12 @@ def check_run(args, report: Report) -> None:
     """Check the GPU, the room for a run, and what a run computes."""
     import torch
 
+    from common.nvidia_smi import ask_driver
     from ppo.distributed import make_ranks
     from run.doctor import machine
     from run.doctor.device import Device
-    from run.driver import ask_driver
 
-    report(Check("driver", lambda: machine.driver(ask_driver()), INSTALL))
+    report(Check("driver", lambda: machine.driver(ask_driver()), host.INSTALL))
     report(Check("capability", machine.capability, CPU))
     compiler = partial(host.compiler, torch.cuda.is_available())
     report(Check("C compiler", compiler, "--engine transformers"))

@@ -19,6 +19,7 @@ from run.doctor.finding import Finding, failed, judged, passed
 
 SHARED_MEMORY = 10**9  # bytes; Docker's default of 64 MB is too little for NCCL
 OPEN_FILES = 4096  # of a hard limit that leaves room for agents and workers
+INSTALL = "pip install -c constraints-cuda.txt -e .[vllm,ranks] (without a GPU: -cpu.txt)"
 OPTIONAL = ("vllm", "ranks", "lora")  # the parts of pyproject.toml that are checked if installed
 
 
@@ -37,8 +38,7 @@ def versions() -> Finding:
             wrong.append(f"{wanted.name} {version} is not {wanted.specifier}")
         elif wanted.name in ("torch", "transformers", "vllm", "deepspeed"):
             shown.append(f"{wanted.name} {version}")
-    remedy = "pip install -c constraints-cuda.txt -e .[vllm,ranks] (without a GPU: -cpu.txt)"
-    return judged(not wrong, ", ".join(wrong or shown), remedy)
+    return judged(not wrong, ", ".join(wrong or shown), INSTALL)
 
 
 def version_of(package: str) -> str | None:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import torch
 
+from common.nvidia_smi import Driver
 from run.checkpoint import KEPT
 from run.doctor.finding import Finding, failed, judged, passed, skipped
-from run.driver import VISIBLE, Driver, why_unseen
-from run.estimate.advice import advice, capacities, fits, local_ranks, needs, setting_of
+from run.driver import VISIBLE, why_unseen
+from run.estimate.advice import advice, fits, here, needs, setting_of
 from run.estimate.memory import trained
 from run.estimate.setting import FP32
 from run.estimate.shape import load_shape
@@ -42,8 +43,8 @@ def capability() -> Finding:
 
 def memory(args) -> Finding:
     """Compare what `turnwise fit` estimates for the run with the memory that is free now."""
-    shape, available = load_shape(args.model), capacities(local_ranks())
-    setting = setting_of(args, available[0])
+    shape = load_shape(args.model)
+    setting, available = here(args)
     need = needs(shape, setting)
     if not fits(need, available):
         return failed("the run does not fit", advice(shape, setting, available))

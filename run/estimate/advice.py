@@ -28,8 +28,7 @@ def print_estimate(args) -> None:
     shape, k = load_shape(args.model), args.critic_layers
     if k > shape.n_layers:
         raise UserError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
-    available = capacities(local_ranks())
-    setting = setting_of(args, available[0])
+    setting, available = here(args)
     print(table(shape, setting, available))
     print(times(shape, setting))
     if not fits(needs(shape, setting), available):
@@ -41,8 +40,8 @@ def warn_if_too_large(args) -> None:
     if not torch.cuda.is_available() or os.environ.get("RANK", "0") != "0":
         return
     with suppress(ValueError):  # loading reports a model that cannot be read
-        shape, available = load_shape(args.model), capacities(local_ranks())
-        setting = setting_of(args, available[0])
+        shape = load_shape(args.model)
+        setting, available = here(args)
         if not fits(needs(shape, setting), available):
             print(f"this may not fit: {advice(shape, setting, available)}", flush=True)
 
@@ -58,6 +57,12 @@ def capacities(ranks_here: int) -> tuple[int, int]:
         host = 1024 * next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
     host //= ranks_here
     return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else host), host
+
+
+def here(args) -> tuple[Setting, tuple[int, int]]:
+    """Return the setting of a run on this machine, and what `capacities` returns."""
+    available = capacities(local_ranks())
+    return setting_of(args, available[0]), available
 
 
 def setting_of(args, device: int) -> Setting:

@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM
 import main
 from arguments import get_args
 from common.errors import RunError
-from ppo.distributed import LaunchedRanks, import_deepspeed, threads, threads_of_a_rank
+from common.processors import processors_of_a_rank
+from ppo.distributed import LaunchedRanks, import_deepspeed, threads
 from ppo.model.make import build
 from ppo.model.pretrained import load_lm
 from recipes import TINY
@@ -89,11 +90,11 @@ def test_an_offloaded_step_has_the_processors_of_its_rank(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     before = torch.get_num_threads()
-    with threads(threads_of_a_rank()):
+    with threads(processors_of_a_rank()):
         assert torch.get_num_threads() == 4
     assert torch.get_num_threads() == before
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "32")
-    assert threads_of_a_rank() == 1
+    assert processors_of_a_rank() == 1
 
 
 LOUD = """

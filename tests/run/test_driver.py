@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import main
-from run.driver import ask_driver, reason, refuse_unseen_gpu, why_unseen
+from common.nvidia_smi import ask_driver
+from run.driver import reason, refuse_unseen_gpu, why_unseen
 
 H100 = "NVIDIA H100 80GB HBM3, 550.54.14"
 TOY = ["--env-name", "toy", "--n-env", "2", "--e-len", "2", "--minibatch", "4"]

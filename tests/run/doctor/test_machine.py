@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from arguments import get_args
+from common.nvidia_smi import Driver
 from recipes import TINY
 from run.doctor import machine
-from run.driver import Driver
+from run.estimate import advice as estimate
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_memory_that_others_hold(gpu, args, monkeypatch):
 
 
 def test_a_run_that_does_not_fit_gets_the_advice_of_fit(args, monkeypatch):
-    monkeypatch.setattr(machine, "capacities", lambda ranks: (10**6, 10**6))
+    monkeypatch.setattr(estimate, "capacities", lambda ranks: (10**6, 10**6))
     finding = machine.memory(args)
     assert finding.mark == "FAIL" and "With one change: " in finding.remedy
 

@@ -1,0 +1,14 @@
+"""How many processors this process may use."""
+
+import os
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
+    return len(affinity(0)) if affinity else os.cpu_count()
+
+
+def processors_of_a_rank() -> int:
+    """Return this rank's share of them, at least one."""
+    return max(1, processors() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
