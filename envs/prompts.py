@@ -21,7 +21,7 @@ PARTS = ("system", "instruction")
 FIELD = re.compile(r"\{(\w+)\}")
 
 
-def prompts_of(path: str) -> dict[str, dict[str, str]]:
+def prompts_of(path: str | Path) -> dict[str, dict[str, str]]:
     """The type of --prompts: the tables of a file, which args.json records."""
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -53,6 +53,10 @@ def check_fields(name: str, table: dict[str, str], fields: dict) -> None:
                 raise UserError(f"--prompts: [{name}] {part} has {{{field}}}; choices: {there}")
 
 
-def filled(text: str, env) -> str:
-    """Put the environment's texts of this turn in the place of the fields."""
-    return FIELD.sub(lambda found: env.prompt_fields[found[1]](env), text)
+def filled(table: dict[str, str], env) -> dict[str, str]:
+    """Return the texts of a table, with those of the environment for its fields."""
+
+    def text_of(field: re.Match) -> str:
+        return env.prompt_fields[field[1]](env)
+
+    return {part: FIELD.sub(text_of, text) for part, text in table.items()}

@@ -1,7 +1,5 @@
 """Environments whose words or rules the command line changes: --prompts and --on-invalid end."""
 
-from functools import partial
-
 import gymnasium
 
 from common.plugins import UserError
@@ -16,15 +14,12 @@ def make_variant(name: str, prompts: dict | None = None, on_invalid: str = "defa
     on_invalid: "end" ends an episode, as a failure, at a response that names no action
     """
     env = make_env(name, **options)
-    table = (prompts or {}).get(key_of(name), {})
-    if "system" in table:
-        env.system_prompt = partial(filled, table["system"], env)
     if on_invalid == "end":
         if not getattr(env, "names_actions", False):
             raise UserError(f"--on-invalid end: {name} reads whole messages; leave it out")
         env = EndsWhenInvalid(env)
-    if "instruction" in table:
-        env = OwnInstruction(env, table["instruction"])
+    if prompts:
+        env = OwnPrompts(env, prompts.get(key_of(name), {}))
     return env
 
 
@@ -37,12 +32,12 @@ class Variant(gymnasium.Wrapper):
             prepare(seed)
 
 
-class OwnInstruction(Variant):
-    """Puts a user's own instruction, with the fields of this turn, in the place of ours."""
+class OwnPrompts(Variant):
+    """Puts a user's own prompts, with the fields of this turn, in the place of ours."""
 
-    def __init__(self, env: gymnasium.Env, instruction: str):
+    def __init__(self, env: gymnasium.Env, table: dict[str, str]):
         super().__init__(env)
-        self.instruction = instruction
+        self.table = table
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         text, info = self.env.reset(seed=seed, options=options)
@@ -53,7 +48,7 @@ class OwnInstruction(Variant):
         return text, reward, terminated, truncated, self._own(info)
 
     def _own(self, info: dict) -> dict:
-        return {**info, "instruction": filled(self.instruction, self.env.unwrapped)}
+        return info | filled(self.table, self.env.unwrapped)
 
 
 class EndsWhenInvalid(Variant):

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from common.cli import MAIN
 from common.errors import RunError
+from envs import key_of
+from envs.checks import check_prompts
+from envs.prompts import prompts_of
 from models.demonstrations import PLAYER
 from models.players import PLAYERS
 from run.earlier import saved_args
@@ -44,6 +47,15 @@ def env_of(source: str) -> str:
     return "" if ":" in name else name
 
 
+def own_words(prompts: Path | None, source: str) -> dict[str, str] | None:
+    """Return the table of a file of prompts for a scripted player. UserError: it has none"""
+    if prompts is None or not source.startswith(PLAYER):
+        return None
+    name, tables = env_of(source), prompts_of(prompts)
+    check_prompts(name, tables)
+    return tables[key_of(name)]
+
+
 def flags_of(args, samples: list) -> list[str]:
     """Return the flags of main.py for the evaluations; those of --eval-flags come last and win.
 
@@ -56,6 +68,7 @@ def flags_of(args, samples: list) -> list[str]:
         return []
     limit = 2 * max(len(sample.response) for sample in samples)
     words = ["--env-name", env] if env else []
+    words += ["--prompts", str(args.prompts)] if args.prompts else []
     words += ["--prompt-limit", str(args.prompt_limit), "--response-limit", str(limit)]
     return [*words, "--eval-episodes", str(args.eval_episodes), *typed]
 

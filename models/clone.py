@@ -26,6 +26,7 @@ from common.cli import Parser, end_silently_on_signals, run_printing
 from common.errors import RunError
 from common.flags import Coefficient, Count, Seed, Share, Unit, Whole, add_flags, check_ranges, flag
 from common.plugins import UserError
+from envs.prompts import prompts_of
 from models.clone_files import (
     STATE,
     add_scores,
@@ -38,6 +39,12 @@ from run.earlier import model_path
 from run.files import recover
 
 
+def prompts_file(path: str) -> Path:
+    """The type of --prompts: a file that main.py takes, too."""
+    prompts_of(path)
+    return Path(path)
+
+
 # fmt: off
 @dataclass
 class Cloning:
@@ -46,6 +53,7 @@ class Cloning:
     model: str | None = flag(None, "directory, run or hub name of a Hugging Face model, or smollm2", type=model_path)
     turns: list | None = flag(None, "what to imitate: player:FAMILY[:TASK], RUN or FILE.jsonl", nargs="+", type=str)
     out: Path | None = flag(None, "directory of the model that is made", type=Path, metavar="DIR")
+    prompts: Path | None = flag(None, "your own prompts for scripted players and evaluations, as --prompts of main.py", type=prompts_file, metavar="FILE")
     min_return: float = flag(-1e9, "imitate the episodes of a run that have this return or more", type=float)
     steps: Count = flag(100, "optimizer steps")
     batch: Count = flag(16, "turns per optimizer step")
@@ -85,7 +93,7 @@ def get_args(argv: list[str] | None = None) -> Cloning:
 def clone(args: Cloning) -> None:
     """Clone, and write the model. UserError, RunError: it cannot be made or written"""
     from memory.spelled import SafeRenderer
-    from models.before_after import evaluate, flags_of
+    from models.before_after import evaluate, flags_of, own_words
     from models.demonstrations import encoded, read_turns
     from models.imitation import Imitation
     from ppo.distributed import make_ranks, make_stepper
@@ -97,7 +105,7 @@ def clone(args: Cloning) -> None:
     ranks.wait()
     turns = []
     for source in args.turns:
-        turns += read_turns(source, args.min_return, args.seed)
+        turns += read_turns(source, args.min_return, args.seed, own_words(args.prompts, source))
     generation = SimpleNamespace(
         model=args.model, prompt_limit=args.prompt_limit, response_limit=0, template_kwargs={}
     )

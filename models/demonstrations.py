@@ -7,6 +7,7 @@ tokenizer's end token.
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from common.plugins import UserError
 from common.template import is_message
+from envs.prompts import filled
 from envs.text_env import act, begin
 from memory.window import WindowMemory
 from models.players import PLAYERS
@@ -23,15 +25,23 @@ from storage.minibatch import Sample
 PLAYER = "player:"
 
 
-def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0):
+def demonstrations(
+    player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0, table=None
+):
     """Return (messages, response) of every turn that the player plays.
 
     The memory's length cycles from shortest to longest_memory. If prompts always showed the last
     turn, a clone would learn to rely on it and fail in the first turn.
+
+    table: a user's own prompts, see `envs.prompts`
     """
+
+    def worded(observation):
+        return replace(observation, **filled(table or {}, player.env))
+
     turns = []
     for episode in range(episodes):
-        observation = begin(player.env, seed * 100_003 + episode)
+        observation = worded(begin(player.env, seed * 100_003 + episode))
         memory = WindowMemory(shortest + episode % (longest_memory - shortest + 1))
         memory.reset(observation)
         player.memory_length = memory.length
@@ -41,15 +51,15 @@ def demonstrations(player, episodes: int, seed: int, longest_memory: int = 0, sh
             target, executed = responses
             turns.append((memory.messages(), target))
             step = act(player.env, executed)
-            observation, done = step.observation, step.done
-            memory.update(step)
+            observation, done = worded(step.observation), step.done
+            memory.update(replace(step, observation=observation))
     return turns
 
 
-def play_tasks(players, tasks: dict, seed: int) -> list:
+def play_tasks(players, tasks: dict, seed: int, table: dict | None = None) -> list:
     """Return the demonstrations of all tasks, (messages, response) each.
 
-    players: the module of a player; tasks: as its TASKS
+    players: the module of a player; tasks: as its TASKS; table: as that of `demonstrations`
     """
     turns = []
     for task, options in tasks.items():
@@ -57,21 +67,23 @@ def play_tasks(players, tasks: dict, seed: int) -> list:
         episodes = options.pop("episodes")
         player = players.Player(task, np.random.default_rng(seed), **options)
         shortest = getattr(players, "SHORTEST_MEMORY", 0)
-        task_turns = demonstrations(player, episodes, seed, players.LONGEST_MEMORY, shortest)
+        longest = players.LONGEST_MEMORY
+        task_turns = demonstrations(player, episodes, seed, longest, shortest, table)
         print(f"{task}: {len(task_turns)} turns in {episodes} episodes", flush=True)
         turns += task_turns
     return turns
 
 
-def read_turns(source: str, least: float, seed: int) -> list:
+def read_turns(source: str, least: float, seed: int, table: dict | None = None) -> list:
     """Return the demonstrations of `player:FAMILY` or `player:FAMILY:TASK`, a run, or a JSONL file.
 
     least: the smallest return of an episode of a run that is imitated
+    table: a user's own prompts for a scripted player, as that of `demonstrations`
     Returns pairs: a prompt, as messages or as text with its special tokens, and a response.
     UserError: there is nothing to imitate there
     """
     if source.startswith(PLAYER):
-        return played(source.removeprefix(PLAYER), seed)
+        return played(source.removeprefix(PLAYER), seed, table)
     path = Path(source)
     if path.is_dir():
         turns = list(good_turns(path, least))
@@ -83,7 +95,7 @@ def read_turns(source: str, least: float, seed: int) -> list:
     return turns
 
 
-def played(name: str, seed: int) -> list:
+def played(name: str, seed: int, table: dict | None) -> list:
     """Let a scripted player play its tasks, or one of them. UserError: there is no such player"""
     family, _, task = name.partition(":")
     if family not in PLAYERS:
@@ -92,7 +104,7 @@ def played(name: str, seed: int) -> list:
     if task and task not in players.TASKS:
         raise UserError(f"{family} has no task {task!r}; choices: {', '.join(players.TASKS)}")
     tasks = {task: players.TASKS[task]} if task else players.TASKS
-    return play_tasks(players, tasks, seed)
+    return play_tasks(players, tasks, seed, table)
 
 
 def good_turns(run: Path, least: float) -> Iterator[tuple[str, str]]:

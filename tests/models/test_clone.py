@@ -18,7 +18,11 @@ from arguments import get_args
 from common import cli
 from common.cli import MAIN
 from envs import family
+from envs.prompts import prompts_of
+from envs.text_env import begin
+from envs.variants import make_variant
 from memory.render import Renderer
+from memory.window import WindowMemory
 from models import before_after, clone, clone_files
 from models.demonstrations import encoded, read_turns
 from models.imitation import Imitation
@@ -84,6 +88,27 @@ def test_one_task_of_a_scripted_player():
     turns = read_turns("player:guess", least=0.0, seed=1)
     messages, response = turns[0]
     assert messages[0]["role"] == "system" and isinstance(response, str)
+
+
+def test_players_are_asked_in_your_own_words(tmp_path, capsys):
+    path = tmp_path / "prompts.toml"
+    path.write_text('[babyai]\nsystem = "Please {mission}."\ninstruction = "What now?"\n')
+    source = "player:babyai:goto"
+    turns = read_turns(source, least=0.0, seed=1, table=before_after.own_words(path, source))
+    # as main.py asks them in the first turn of the first episode, and in every later one
+    env = make_variant("babyai-goto", prompts=prompts_of(path))
+    memory = WindowMemory(0)
+    memory.reset(begin(env, 100_003))
+    assert turns[0][0] == memory.messages()
+    asked = {tuple(messages[i]["content"] for i in (0, -1)) for messages, _ in turns}
+    assert all(first.startswith("Please go to the ") for first, _ in asked)
+    assert all(last.endswith("\n\nWhat now?") for _, last in asked)
+    words = ["--turns", "player:guess", "--prompts", str(path), "--out", str(tmp_path / "out")]
+    assert clone.main(["--model", str(TINY), *words]) == 2
+    assert "--prompts: dialogue-guess takes none" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        clone.main([*words, "--prompts", str(tmp_path / "none.toml")])
+    assert "none.toml: No such file or directory" in capsys.readouterr().err
 
 
 def test_the_ids_are_the_trainers(conversations):
