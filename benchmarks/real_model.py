@@ -1,0 +1,61 @@
+"""What an update of a real language model costs on a CPU, under settings that may make it cheaper.
+
+    python -m benchmarks.real_model runs/goto-clone [--prompts FILE]
+
+The model plays babyai-goto (128 turns an update, in 16 environments). Each row is a run of main.py
+of two updates without a warm-up, of which the second is shown. `tokens/s` are those of the batch's
+prompts and responses per second of `score` and `update`.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from common.cli import MAIN, Parser
+
+BASE = """--env-name babyai-goto --n-env 16 --e-len 8 --minibatch 64 --ppo-epoch 2 --w-epoch 0
+--critic-layers 1 --prompt-limit 1024 --response-limit 40 --num-updates 2 --eval-interval 0
+--memory-length 0 --dtype bfloat16 --engine vllm --rows padded""".split()
+ROWS = {  # what each row changes
+    "as it is": [],
+    "float32": ["--dtype", "float32"],
+    "--memory full": ["--memory", "full"],
+    "--memory full --rows merged": "--memory full --rows merged".split(),
+    "--lora-rank 16": ["--lora-rank", "16"],
+    "--kl-coef 0 (no reference)": ["--kl-coef", "0"],
+    "--tis-cap 2 (no old log-probs)": ["--tis-cap", "2"],
+    "--kl-coef 0 --tis-cap 2": "--kl-coef 0 --tis-cap 2".split(),
+    "--engine transformers": ["--engine", "transformers"],
+}
+TIMES = ["collect", "score", "update", "push", "total"]
+
+
+def main() -> None:
+    parser = Parser("benchmarks.real_model", description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="as --model of main.py")
+    parser.add_argument("--prompts", metavar="FILE", help="as --prompts of main.py")
+    args = parser.parse_args()
+    base = [*BASE, "--model", args.model] + (["--prompts", args.prompts] if args.prompts else [])
+    print(f"{'seconds':38s}" + "".join(f"{name:>9s}" for name in TIMES) + f"{'tokens/s':>10s}")
+    for name, flags in ROWS.items():
+        found = last_update([*base, *flags])
+        turns = found["rollout/prompt_tokens"] + found["rollout/response_tokens"]
+        rate = 128 * turns / (found["time/score"] + found["time/update"])
+        shown = "".join(f"{found[f'time/{part}']:9.1f}" for part in TIMES)
+        print(f"{name:38s}{shown}{rate:10.0f}", flush=True)
+
+
+def last_update(flags: list[str]) -> dict:
+    """Return the metrics of a run's last update. CalledProcessError: the run failed"""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        words = [sys.executable, str(MAIN), *flags, "--run-dir", str(run)]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [found for found in map(json.loads, lines) if "time/update" in found][-1]
+
+
+if __name__ == "__main__":
+    main()
