@@ -44,7 +44,7 @@ from envs import family
 from envs.checks import check_data, check_prompts
 from envs.prompts import prompts_of
 from envs.trust import refuse_foreign
-from recipes import LORA_LR, NARROW, recipe
+from recipes import INF, LORA_LR, made_for, recipe
 from run.checks import check, check_method
 from run.earlier import folder, hidden_size, model_path, refuse_changes, resumed_run, saved_args
 from run.unused import listed, refuse_unused, unused
@@ -275,16 +275,16 @@ def defaults(typed: dict, quick: bool) -> dict:
     """
     settings = paper()
     name, model = typed.get("env_name", settings["env_name"]), typed.get("model")
-    width = hidden_size(model) if model else None
-    small = (width or NARROW) < NARROW if model else not has_gpu(quick)
+    known = hidden_size(model) if model else None
+    # Without --model the recipe names it: an embedded one where there is no GPU.
+    width = (known or INF) if model or has_gpu(quick) else 0
     estimator = typed.get("advantages", settings["advantages"])
-    settings |= recipe(family(name), small, estimator, has_critic(estimator))
+    settings |= recipe(family(name), width, estimator, has_critic(estimator))
     settings |= implied(settings | typed, settings)
     settings["defaults"] = None
     if model:
-        whose = "embedded models: the model is" if small else "paper: the model is not"
-        size = f"(hidden size: {width or 'unknown'})"
-        settings["defaults"] = f"the {whose} narrower than {NARROW} {size}"
+        size = known or "unknown"
+        settings["defaults"] = f"{made_for(width)}: the model's hidden size is {size}"
     return settings
 
 

@@ -16,7 +16,7 @@ import arguments
 from arguments import get_args, paper
 from common.execution import FORMS, execution
 from common.flags import spelled
-from recipes import NARROW, TINY, WORKERS
+from recipes import NARROW, SLIM, TINY, WORKERS
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ["--model", "org/model"]
@@ -69,9 +69,7 @@ def test_a_copy_of_the_embedded_model_keeps_its_recipe(tmp_path):
     for env in ("babyai-goto", "baba-goto_win", "crafter"):
         ours, theirs = (get_args(["--env-name", env, "--model", m]) for m in (copy, str(TINY)))
         assert vars(ours) == vars(theirs) | dict(model=copy)
-    assert ours.defaults.startswith(
-        "the embedded models: the model is narrower than 512 (hidden size: 64)"
-    )
+    assert ours.defaults.startswith("the embedded models: the model's hidden size is 64")
     assert get_args(["--model", copy, "--lr", "0.5"]).lr == 0.5
 
 
@@ -79,24 +77,24 @@ def test_a_copy_of_the_embedded_model_keeps_its_recipe(tmp_path):
     ("config", "whose", "size"),
     [
         (json.dumps({"hidden_size": NARROW - 1}), "the embedded models", "511"),
-        (json.dumps({"hidden_size": NARROW}), "the paper", "512"),
+        (json.dumps({"hidden_size": NARROW}), "SmolLM2-135M", "512"),
+        (json.dumps({"hidden_size": SLIM - 1}), "SmolLM2-135M", "639"),
+        (json.dumps({"hidden_size": SLIM}), "the paper", "640"),
         (json.dumps({"hidden_size": "64"}), "the paper", "unknown"),
         ("[64]", "the paper", "unknown"),
         ("{", "the paper", "unknown"),
     ],
 )
-def test_the_size_decides_between_two_sets_of_defaults(config, whose, size, tmp_path):
+def test_the_size_decides_between_sets_of_defaults(config, whose, size, tmp_path):
     (tmp_path / "config.json").write_text(config)
     args = get_args(["--model", str(tmp_path)])
-    assert args.defaults.startswith(whose) and args.defaults.endswith(f"(hidden size: {size})")
-    assert args.lr == (2e-4 if whose == "the embedded models" else 1e-6)
+    assert args.defaults == f"{whose}: the model's hidden size is {size}"
+    assert args.lr == {"the embedded models": 2e-4, "SmolLM2-135M": 2e-5, "the paper": 1e-6}[whose]
 
 
 def test_defaults_are_explained_where_a_model_is_typed():
     assert get_args([]).defaults is None
-    assert get_args(MODEL).defaults == (
-        "the paper: the model is not narrower than 512 (hidden size: unknown)"
-    )
+    assert get_args(MODEL).defaults == ("the paper: the model's hidden size is unknown")
 
 
 def make_run(run: Path, **changes) -> Path:

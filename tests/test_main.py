@@ -92,7 +92,7 @@ def test_a_run_prints_its_progress(program):
     begins = [
         "loading libraries ...", "loading ", "starting the engine transformers ...", "toy, ",
         "  advantages dual-gae       n_env 4                   e_len 2",
-        "  defaults of the embedded models: the model is narrower than 512 (hidden size: 32)",
+        "  defaults of the embedded models: the model's hidden size is 32",
         "critic warm-up on 8 turns ...",
         "critic warm-up: held-out explained variance ", "evaluation on 4 episodes ...",
         "eval after 0 updates", "update    1/2", "update    2/2", "evaluation on 4 episodes ...",

@@ -116,13 +116,16 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
 
 
 def note_dtype(name: str) -> None:
-    """Say what --dtype means on a processor of which torch knows that it has no bfloat16."""
+    """Say which --dtype is faster on a processor of which torch knows whether it has bfloat16."""
     known = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 does not have it yet
-    bfloat16 = known.get("avx512_bf16") or known.get("amx_bf16")
-    if known.get("architecture") != "x86_64" or bfloat16 or name == "float32":
+    if known.get("architecture") != "x86_64":
         return
-    chosen = "float32 is chosen" if name == "auto" else "--dtype float32 is faster"
-    print_status(f"note: {chosen}, because this processor only emulates bfloat16")
+    if known.get("avx512_bf16") or known.get("amx_bf16"):
+        if name != "bfloat16":
+            print_status("note: --dtype bfloat16 is faster: this processor has it")
+    elif name != "float32":
+        chosen = "float32 is chosen" if name == "auto" else "--dtype float32 is faster"
+        print_status(f"note: {chosen}, because this processor only emulates bfloat16")
 
 
 def choose_packing(rows: str, device: str, dtype: torch.dtype) -> bool:

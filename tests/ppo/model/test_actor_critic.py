@@ -182,6 +182,7 @@ def test_the_models_of_a_command_line(model_dir):
     assert isinstance(models_of(model_dir, lora_rank=2)[1], AdaptersOff)
 
 
+NATIVE = "note: --dtype bfloat16 is faster: this processor has it"
 EMULATES = "because this processor only emulates bfloat16"
 
 
@@ -191,12 +192,13 @@ EMULATES = "because this processor only emulates bfloat16"
         ("auto", {}, [f"note: float32 is chosen, {EMULATES}"]),
         ("bfloat16", {}, [f"note: --dtype float32 is faster, {EMULATES}"]),
         ("float32", {}, []),
-        ("auto", {"avx512_bf16": True}, []),
-        ("auto", {"amx_bf16": True}, []),
+        ("auto", {"avx512_bf16": True}, [NATIVE]),
+        ("float32", {"amx_bf16": True}, [NATIVE]),
+        ("bfloat16", {"amx_bf16": True}, []),
         ("auto", {"architecture": "aarch64"}, []),
     ],
 )
-def test_emulated_bfloat16_is_named(dtype, known, said, monkeypatch):
+def test_the_faster_dtype_is_named(dtype, known, said, monkeypatch):
     processor = {"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}  # AVX2
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor | known, raising=False)
     lines = []
