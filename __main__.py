@@ -24,6 +24,7 @@ COMMANDS = {  # name -> "module:function", the flags that come first, and what t
     "report": ("reports.curves:main", [], "draw the learning curves of runs"),
     "sweep": ("sweep:main", [], "make the runs of a grid with seeds, and compare them"),
     "diff": ("reports.diff:main", [], "compare two runs: flags, figures, the same episodes"),
+    "critic": ("critic:main", [], "compare the values of a run's critic with what states earn"),
     "failures": ("reports.failures:main", [], "group the failed episodes of a run"),
     "view": ("reports.viewer:main", [], "show the responses of a run's model"),
     "check": ("reports.check:main", [], "check the files of a run"),

@@ -149,18 +149,10 @@ class Batch:
         self._score_ends(actor_critic)
 
     def _score_ends(self, actor_critic) -> None:
-        """Compute V(s_{E+1}), (N,), and V of the final observations of episodes cut off.
-
-        A prompt's value stands before the first token of a response, so each prompt gets a response
-        of one token. Which token does not matter: attention is causal.
-        """
-        cut, scoring = sorted(self.final_prompts), self.scoring  # sorted: all ranks deal alike
+        """Compute V(s_{E+1}), (N,), and V of the final observations of episodes cut off."""
+        cut = sorted(self.final_prompts)  # sorted: all ranks deal alike
         prompts = self.next_prompts + [self.final_prompts[at] for at in cut]
-        samples = [Sample(prompt.ids, [0]) for prompt in prompts]  # 0: any token would do
-        rows, values = [[row] for row in range(len(samples))], torch.zeros(len(samples))
-        for micro in micro_batches(samples, rows, scoring.token_budget, self.device, scoring.ranks):
-            values[micro.rows] = actor_critic.values(micro).float().cpu()
-        scoring.ranks.sum(values)  # each rank has computed its share of the prompts
+        values = values_of(prompts, actor_critic, self.scoring)
         self.bootstrap = values[: self.n_env]  # (N,)
         self.final_values = dict(zip(cut, values[self.n_env :].tolist(), strict=True))
 
@@ -199,3 +191,18 @@ class Batch:
         for (t, n), value in self.final_values.items():
             next_values[t, n] = value
         return next_values.to(self.device)
+
+
+def values_of(prompts: list, actor_critic, scoring: Scoring) -> Tensor:
+    """Return V of prompts, (P,) on the CPU.
+
+    A prompt's value stands before the first token of a response, so each prompt gets a response of
+    one token. Which token does not matter: attention is causal.
+    """
+    samples = [Sample(prompt.ids, [0]) for prompt in prompts]  # 0: any token would do
+    rows, values = [[row] for row in range(len(samples))], torch.zeros(len(samples))
+    budget, device, ranks = scoring.token_budget, scoring.ranks.device, scoring.ranks
+    for micro in micro_batches(samples, rows, budget, device, ranks):
+        values[micro.rows] = actor_critic.values(micro).float().cpu()
+    ranks.sum(values)  # each rank has computed its share of the prompts
+    return values

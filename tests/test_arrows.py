@@ -27,6 +27,17 @@ ARROWS = {
     "fit": {"arguments", "common", "run"},
     "sweep": {"arguments", "common", "paper", "reports"},
     "doctor": {"arguments", "common", "run"},
+    "critic": {
+        "arguments",
+        "common",
+        "envs",
+        "main",
+        "memory",
+        "ppo",
+        "reports",
+        "run",
+        "storage",
+    },
     "main": {"arguments", "common", "envs", "memory", "ppo", "reports", "run", "storage"},
 }
 # Between the rooms of ppo/: a file or folder of it may import itself and what is named here.
@@ -38,6 +49,7 @@ INSIDE_PPO = {
     "optimizer": set(),
     "warmup": {"losses"},
     "evaluation": set(),
+    "continuations": {"evaluation"},
     "distributed": {"optimizer"},
     "agent": {"advantages", "kl", "losses", "optimizer"},
     "criticless": {"agent"},
@@ -121,9 +133,9 @@ def test_the_command_line_answers_quickly():
 
 
 def test_the_loop_imports_no_report():
-    """Only main writes reports while a run goes on, and sweep after it; training knows none."""
+    """Only main writes reports while a run goes on, sweep and critic after it; training none."""
     readers = {name for name in IMPORTS if IMPORTS[name] & {"reports", "paper"}}
-    assert {room_of(name) for name in readers} <= {"reports", "paper", "main", "sweep"}
+    assert {room_of(name) for name in readers} <= {"reports", "paper", "main", "sweep", "critic"}
 
 
 def test_the_files_were_found():

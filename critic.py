@@ -1,0 +1,199 @@
+"""What the critic knows: its values beside the truth, by replay. `turnwise critic RUN`, or
+
+    python -m critic RUN [--episodes K] [--states S] [--continuations M]
+
+For each checkpoint that RUN keeps, the policy plays evaluation episodes. S states of each episode
+are reached again by replay, and from each of them the policy plays on M times. What these
+continuations earn on average is the truth about the state, up to their noise, for V(s_t) and for
+what takes its place in methods without a critic. RUN/critic.md has the figures.
+"""
+
+import json
+import sys
+from argparse import Namespace
+from contextlib import closing
+from pathlib import Path
+
+import torch
+
+from arguments import Arguments, get_args
+from common.plugins import UserError
+from common.run_file import rewritten
+from envs.pool.evaluation import all_evaluation_seeds
+from envs.pool.make import make_envs
+from envs.pool.serial import digest
+from main import collect
+from memory import make_memories
+from memory.checks import make_render
+from ppo.continuations import KeptEpisodes, returns_to_go
+from ppo.distributed import make_ranks
+from ppo.engines.choose import make_engine
+from ppo.make import make_agent
+from ppo.model.make import make_model
+from reports.critic_page import State, critic_page
+from reports.program import Program
+from run.saved import checkpoints, number_of, read
+from run.snapshot import load_snapshot
+from storage.batch import Scoring, values_of
+from storage.collection import Turn
+
+
+def main(argv: list[str] | None = None) -> int:
+    program = Program(prog="turnwise critic", description="Compare V with what states earn.")
+    add = program.add_argument
+    add("run", metavar="RUN", type=Path, help="run directory")
+    add("--episodes", type=int, metavar="K", default=64, help="evaluation episodes (%(default)s)")
+    add("--states", type=int, metavar="S", default=4, help="states of each episode (%(default)s)")
+    times = "continuations of each state (%(default)s)"
+    add("--continuations", type=int, metavar="M", default=8, help=times)
+    return program.run(judge, argv)
+
+
+def judge(options: Namespace) -> None:
+    """Judge the critic of each checkpoint, and write the page. UserError: it cannot be judged"""
+    for name, least in (("episodes", 2), ("states", 1), ("continuations", 2)):
+        if getattr(options, name) < least:
+            raise UserError(f"--{name} must be {least} or more, got {getattr(options, name)}")
+    args = get_args(["--resume", str(options.run), "--eval-only"], "turnwise critic")
+    if args.update.no_critic:
+        raise UserError(f"{options.run} has no critic: its advantages are {args.advantages}")
+    if args.use_proper_time_limits:
+        raise UserError(
+            f"{options.run} bootstraps at time limits, and no continuation shows what lies beyond"
+        )
+    folders, found = checkpoints(options.run), {}
+    if not folders:
+        raise UserError(f"{options.run} has no checkpoint yet")
+    judged = Judged(args)
+    for folder in folders:
+        update = number_of(folder)
+        judged.load(options.run, folder)
+        found[update] = judged.states(options.episodes, options.states, options.continuations)
+        print(f"after {update} updates: {len(found[update])} states", flush=True)
+    page = critic_page(options.run.name, options, args.gamma_step, found)
+    with rewritten(options.run / "critic.md") as file:
+        file.write(page)
+    with rewritten(options.run / "critic.json") as file:
+        json.dump({update: [vars(state) for state in each] for update, each in found.items()}, file)
+    print(page)
+
+
+class Judged:
+    """The policy and the critic of a run, and the states that its policy comes to."""
+
+    def __init__(self, args: Arguments):
+        self.args, ranks = args, make_ranks(0)
+        self.actor_critic, tokenizer, ends = make_model(
+            args.generation, args.update, ranks.device, args.seed
+        )
+        self.agent = make_agent(args.update, self.actor_critic, ranks, args.seed)
+        self.render = make_render(args.environment, args.prompt_limit, tokenizer, [], args.resume)
+        self.engine = make_engine(
+            args.generation, tokenizer, ends, args.n_env, self.actor_critic.dtype, args.seed
+        )
+        self.scoring = Scoring(args.token_budget, ranks)
+
+    def load(self, run: Path, folder: Path) -> None:
+        """Take the weights of a checkpoint. UserError: they do not fit"""
+        load_snapshot(run, read(folder), {"agent": self.agent})
+        self.engine.push_weights(self.actor_critic)
+
+    def states(self, count: int, per_episode: int, times: int) -> list[State]:
+        """Return states of `count` evaluation episodes, with what they earn and what is expected.
+
+        per_episode: states of each; times: continuations of each
+        """
+        gamma, seeds = self.args.gamma_step, all_evaluation_seeds(count)
+        episodes = {
+            seed: turns for (seed, *_), turns in self.play([(seed, [], 0) for seed in seeds], 1)
+        }
+        wanted = [
+            (seed, turns, t)
+            for seed, turns in episodes.items()
+            for t in sorted({len(turns) * k // per_episode for k in range(per_episode)})
+        ]
+        starts = [(seed, turns, 0) for seed, turns in episodes.items()]
+        groups, returns = {}, {}
+        for (seed, _), turns in self.play(starts, times, first=1):
+            groups.setdefault(seed, []).append(turns)
+        for key, turns in self.play(wanted, times, first=1 + len(starts) * times):
+            returns.setdefault(key, []).append(returns_to_go(turns, gamma)[0])
+        with torch.no_grad():
+            prompts = [turns[t].response.prompt for _, turns, t in wanted]
+            values = values_of(prompts, self.actor_critic, self.scoring).tolist()
+        return [
+            State(
+                seed, t, len(turns), returns[seed, t],
+                {"critic": value} | expected(episodes, groups[seed], seed, turns[t], t, gamma),
+            )
+            for (seed, turns, t), value in zip(wanted, values, strict=True)
+        ]  # fmt: skip
+
+    def play(self, starts: list[tuple], times: int, first: int = 0):
+        """Yield ((seed, t), turns from t on) of episodes that are played from given turns.
+
+        starts: (seed, turns of the episode so far and more, t); each is played `times` times
+        first: the number of the first of them among all that have noise of their own
+        """
+        todo = [start for start in starts for _ in range(times)]
+        for begin in range(0, len(todo), self.args.n_env):
+            chunk = todo[begin : begin + self.args.n_env]
+            played = KeptEpisodes(len(chunk), first + begin if first else 0)
+            environment, generation = self.args.environment, self.args.generation
+            pool = make_envs(environment, generation, [[seed] for seed, _, _ in chunk], proven=True)
+            with closing(pool) as envs:
+                pasts = envs.resume([state_before(turns, t) for _, turns, t in chunk])
+                for (seed, _, t), (shown, steps) in zip(chunk, pasts, strict=True):
+                    if shown is None or len(steps) != t:
+                        raise UserError(
+                            f"{self.args.env_name}: the episode of seed {seed} cannot be replayed"
+                        )
+                memories = make_memories(environment, pasts)
+                collect(envs, memories, self.engine, self.render, played, 0)
+            by_place = played.by(lambda n, step: n)
+            for n, (seed, _, t) in enumerate(chunk):
+                yield (seed, t), by_place[n]
+
+
+def state_before(turns: list[Turn], t: int) -> dict:
+    """Return the state of an environment before turn t (from 0), as a pool resumes it.
+
+    The pool notices if the replay leads elsewhere.
+    """
+    if t == 0:
+        return {}
+    return dict(
+        responses=[turn.step.response for turn in turns[:t]],
+        truncated=[turn.response.truncated for turn in turns[:t]],
+        shown=digest(turns[t].step.previous_text),
+    )
+
+
+def expected(episodes, group, seed: int, turn: Turn, t: int, gamma: float) -> dict[str, float]:
+    """Return what methods without a critic expect of a state, turn t of the episode of `seed`.
+
+    episodes: seed -> turns, of all that were played; group: other episodes of this seed
+    """
+    ahead = {key: returns_to_go(turns, gamma) for key, turns in episodes.items() if key != seed}
+    alive = [returns[t] for returns in ahead.values() if len(returns) > t]
+    of_group = [returns_to_go(turns, gamma) for turns in group]
+    same = [
+        returns[k]
+        for turns, returns in zip(group, of_group, strict=True)
+        for k, other in enumerate(turns)
+        if other.step.previous_digest == turn.step.previous_digest
+    ]
+    starts = [returns[0] for returns in of_group]
+    return {
+        "mean return at turn t": mean(alive or [returns[-1] for returns in ahead.values()]),
+        "GRPO's group": mean(starts),
+        "GiGPO's equal states": mean(same or starts),
+    }
+
+
+def mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
