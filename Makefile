@@ -42,8 +42,8 @@ $(VENV)/ready: $(LOCK) Makefile
 	touch $@
 
 # The paper's path is the list of docs/fork.md.
-PAPER := $(wildcard $(shell sed -n 's/^| `\([^`]*\.py\)`.*/\1/p' docs/fork.md))
-ALL := $(filter-out tests/%,$(wildcard *.py */*.py */*/*.py))
+PAPER = $(wildcard $(shell sed -n 's/^| `\([^`]*\.py\)`.*/\1/p' docs/fork.md))
+ALL = $(filter-out tests/%,$(wildcard *.py */*.py */*/*.py))
 
 lines:
 	@for file in $(PAPER); do echo "$$(wc -l < $$file) $$file"; done
