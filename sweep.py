@@ -30,7 +30,15 @@ from common.processors import processors
 from common.run_file import rewritten
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
-from paper.runs import PlannedRun, command_of, flag_words, perform_parallel, planned_run, read_run
+from paper.runs import (
+    PlannedRun,
+    command_of,
+    flag_words,
+    perform_parallel,
+    planned_run,
+    read_run,
+    relative,
+)
 from reports.curves import write_curves
 from reports.program import Program
 from reports.sweep_table import sweep_table
@@ -147,6 +155,8 @@ def environments(parallel: int) -> list[dict[str, str]]:
 
 def write_page(folder: Path, planned: list[PlannedRun]) -> None:
     """Print the table, and write it to sweep.md and the page of curves to index.html."""
+    points = [run.row.label for run in planned]
+    planned = sorted(planned, key=lambda run: points.index(run.row.label))  # by point
     found = [(run, read_run(run.path) if run.path.exists() else None) for run in planned]
     ends = [(run.row.label, run.seed, final_evaluation(made)) for run, made in found if made]
     text = sweep_table([(label, seed, end) for label, seed, end in ends if end], len(planned))
@@ -154,7 +164,7 @@ def write_page(folder: Path, planned: list[PlannedRun]) -> None:
         file.write(text)
     print(text)
     if paths := [run.path for run, made in found if made]:
-        print(write_curves(paths, folder))
+        print(relative(write_curves(paths, folder), Path.cwd()))
 
 
 if __name__ == "__main__":

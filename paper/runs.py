@@ -17,6 +17,7 @@ from common.plugins import UserError
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
 from reports.run_files import Run, read_runs
+from run.lock import is_unused
 from run.unused import OF_TRAINING
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -77,7 +78,7 @@ def command_of(run: PlannedRun, base: Path = BASE) -> list[str]:
     base: the directory that the run starts in. UserError: the directory holds another run.
     """
     path = relative(run.path, base)
-    if not run.path.exists() or run.path.is_dir() and not any(run.path.iterdir()):
+    if not run.path.exists() or run.path.is_dir() and is_unused(run.path):
         return ["main.py", *flag_words(run.flags | {"run_dir": path})]
     existing = read_run(run.path)
     if existing is None:
@@ -163,9 +164,8 @@ def perform_parallel(commands: list[tuple[Path, list[str]]], variables: list[dic
             for i, running in enumerate(slots):
                 if running and running[1].poll() is not None:
                     code, slots[i] = exit_code(running[1]), None
-                    print(
-                        f"# {running[0].name}: exit code {code}, {log_of(running[0])}", flush=True
-                    )
+                    log = relative(log_of(running[0]), Path.cwd())
+                    print(f"# {running[0].name}: exit code {code}, {log}", flush=True)
                     first = first or code
                 if not slots[i] and waiting and not stopped:
                     path, words = waiting.pop(0)

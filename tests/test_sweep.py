@@ -1,9 +1,14 @@
 """Sweeps: the grid becomes runs, finished ones are skipped, and the table has t intervals."""
 
 import json
+import os
 import shlex
+import signal
+import threading
+import time
 
 import pytest
+import real_runs
 from made_runs import EVALUATION, write_run
 
 import sweep
@@ -56,6 +61,9 @@ def test_finished_runs_are_skipped_and_interrupted_ones_resumed(file, capsys):
     resumed, *new = commands_of(capsys, "small.toml")
     assert resumed == f"python main.py --resume {shlex.quote(f'runs/small/{planned[1].path.name}')}"
     assert len(new) == 2
+    planned[2].path.mkdir()
+    (planned[2].path / "lock").touch()  # killed before it wrote anything else
+    assert commands_of(capsys, "small.toml") == [resumed, *new]
     file.write_text(FILE.replace('"toy"', '"babyai-goto"'))
     assert sweep.main(["small.toml"]) == 2
     assert "was made with env_name toy, not babyai-goto" in capsys.readouterr().err
@@ -93,3 +101,71 @@ def test_runs_at_a_time_have_their_own_variables_and_logs(tmp_path, monkeypatch,
     logs = [(tmp_path / f"{name}.log").read_text() for name in "abc"]
     assert logs[:2] == ["5\n", "7\n"] and logs[2] in ("5\n", "7\n")
     assert "# b: exit code 3, " in capsys.readouterr().out
+
+
+CUT = """
+[flags]
+env-name = "toy"
+model = "MODEL"
+engine = "transformers"
+n-env = 2
+e-len = 2
+minibatch = 4
+num-updates = 8
+w-epoch = 0
+save-interval = 1
+eval-interval = 9
+eval-episodes = 2
+[grid]
+first-token-weight = [1, 3]
+"""
+
+
+def test_runs_that_are_cut_while_they_train_go_on_with_the_same_command(
+    model_dir, tmp_path, monkeypatch, capsys
+):
+    """SIGKILL ends the first run, and SIGTERM the sweep, which passes it on to the second."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cut.toml").write_text(CUT.replace("MODEL", str(model_dir)))
+    victims = []  # process ids: of the first run, then of the sweep
+
+    def start(path, words, variables):
+        with open(runs.log_of(path), "a") as log:
+            process = real_runs.Forked([runs.PROJECT / words[0], *words[1:]], tmp_path, log)
+        if words[1] != "--resume":
+            threading.Thread(target=cut, args=(path, process.pid), daemon=True).start()
+        return process
+
+    def cut(path, pid):
+        while not (path / "metrics.jsonl").exists():
+            time.sleep(0.01)
+        victims.append(pid)
+        if len(victims) == 1:
+            os.kill(pid, signal.SIGKILL)
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(runs, "start", start)
+    command = ["cut.toml", "--parallel", "1"]
+    assert sweep.main(command) == 128 + signal.SIGTERM
+    output = capsys.readouterr().out
+    assert "=1-seed1: exit code 137, " in output and "=3-seed1: exit code 143, " in output
+    assert "2 of 2 runs are not finished" in (tmp_path / "runs/cut/sweep.md").read_text()
+    assert sweep.main(command) == 0
+    assert "are not finished" not in (tmp_path / "runs/cut/sweep.md").read_text()
+    for weight in (1, 3):
+        folder = tmp_path / f"runs/cut/first-token-weight={weight}-seed1"
+        rows = (folder / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(row)["update"] for row in rows] == list(range(1, 9))
+
+
+def test_the_first_point_of_the_file_is_what_others_are_compared_with(file, capsys):
+    """Its run with the first seed is missing, so another point's run comes first."""
+    _, planned = sweep.plan(file)
+    for run in planned[1:]:
+        write_run(run.path, evals=[EVALUATION | {"update": 3}], **run.flags)
+    sweep.write_page(file.parent / "runs" / "small", planned)
+    rows = [line for line in capsys.readouterr().out.splitlines() if "| first-token" in line]
+    assert [row.split(", ")[0] for row in rows] == [
+        "| first-token-weight=1", "| first-token-weight=inf"
+    ]  # fmt: skip
