@@ -32,6 +32,14 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_code_fits_the_site(page):
+    text = page.read_text()
+    code = "\n".join([*text.split("```")[1::2], *re.findall("^    .*", text, re.M)])
+    longest = max(code.splitlines(), key=len, default="")
+    assert len(longest) <= 108, longest  # docs/site.css says so
+
+
 def test_the_page_of_environments_has_all_names():
     page = (DOCS / "environments.md").read_text()
     names = set(re.findall(r"`([\w-]*\w)`", page))
