@@ -14,6 +14,7 @@ text as textContent.
 import argparse
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -115,21 +116,32 @@ def dialogue_page(run: Path, episodes: list[LoggedEpisode], frames: dict) -> str
     """Return the HTML. frames: (env, episode) -> data URIs, before each turn and after the last."""
     uris = list(dict.fromkeys(uri for uris in frames.values() for uri in uris))
     index = {uri: k for k, uri in enumerate(uris)}  # equal images are stored once
+    turns = [[_turn_data(turn) for turn in episode.turns] for episode in episodes]
+    labels = {label for each in turns for turn in each for label, _ in turn["parts"]}
     data = {
         "run": escape_hidden(run.resolve().name),
         "about": [(name, escape_hidden(value)) for name, value in facts_of(run)],
         "bounds": dialogue.colour_bounds(episodes),
         "uris": uris,
+        "reasons": "REASONING" in labels,
         "episodes": [
-            vars(episode)
-            | {"turns": [_turn_data(turn) for turn in episode.turns]}
+            {name: value for name, value in vars(episode).items() if name != "turns"}
             | {"frames": [index[uri] for uri in frames.get((episode.env, episode.number), [])]}
             for episode in episodes
         ],
     }
-    # ASCII without "<", so nothing in the data can close the script element
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return TEMPLATE.read_text(encoding="utf-8").replace("@DATA@", text)
+    parts = {"DATA": _script_text(data), "TURNS": "\n".join(map(_turns_script, turns))}
+    template = TEMPLATE.read_text(encoding="utf-8")
+    return re.sub("@(DATA|TURNS)@", lambda found: parts[found[1]], template)
+
+
+def _turns_script(turns: list[dict]) -> str:
+    return f'<script type="application/json" class="turns">{_script_text(turns)}</script>'
+
+
+def _script_text(data) -> str:
+    """Return JSON in ASCII without "<", so that nothing in it can close the script element."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _turn_data(turn: dict) -> dict:

@@ -182,8 +182,12 @@ def test_numbers_that_are_not_finite(tmp_path):
 
 
 def data_of(text: str) -> dict:
-    start, end = '<script id="data" type="application/json">', "</script>"
-    return json.loads(text.split(start)[1].split(end)[0])
+    """Return what the page holds: the episodes, each with its turns."""
+    index, *turns = re.findall(r'<script [^>]*type="application/json"[^>]*>(.*?)</script>', text)
+    data = json.loads(index)
+    for episode, mine in zip(data["episodes"], turns, strict=True):
+        episode["turns"] = json.loads(mine)
+    return data
 
 
 def test_control_characters_are_written_out():
@@ -229,9 +233,9 @@ def hostile_calls() -> dict:
 
 def test_markup_stays_text_in_the_page(tmp_path):
     text = dialogue_page(tmp_path, episodes_of([hostile(), hostile_calls()]), {})
-    # the two scripts of the template are all that there is, and nothing ends them early
-    for tag in ("<script", "</script", "<img", "<!--"):
-        assert text.count(tag) == TEMPLATE.read_text().count(tag)
+    # the scripts of the template and that of the episode are all that there is
+    for tag, more in (("<script", 1), ("</script", 1), ("<img", 0), ("<!--", 0)):
+        assert text.count(tag) == TEMPLATE.read_text().count(tag) + more
     record, calls = data_of(text)["episodes"][0]["turns"]
     assert [message["kind"] for message in calls["messages"]] == ["call", "result", MARKUP]
     assert record["tokens"][0] == MARKUP and record["prompt"].startswith(MARKUP)
@@ -249,8 +253,14 @@ def test_escapes_stay_text_in_the_terminal(tmp_path, capsys, color):
     assert "⟨U+001B⟩[2J" in output and "⟨U+202E⟩" in output and MARKUP in output
 
 
+def test_texts_that_look_like_the_places_of_the_template_stay_texts(tmp_path):
+    text = dialogue_page(tmp_path, episodes_of([turn(prompt="@DATA@ @TURNS@")]), {})
+    assert data_of(text)["episodes"][0]["turns"][0]["prompt"] == "@DATA@ @TURNS@"
+
+
 def test_the_page_asks_for_nothing_from_outside(tmp_path):
     text = dialogue_page(tmp_path, episodes_of(LOG), {})
+    text = text.replace("http://www.w3.org/2000/svg", "")  # a name, which nothing fetches
     assert not re.search(r"https?:|url\(|@import|\bsrc=|<link|<iframe|fetch|innerHTML|eval", text)
     assert "default-src 'none'" in text
 
@@ -397,10 +407,23 @@ const background = k => $('turns').querySelectorAll('.text span')[k].style.backg
   $('invalid').click(); seen.invalid = ids(); $('invalid').click()
   set('order', 'longest'); seen.longest = ids(); set('order', 'time')
   set('first', '1'); seen.updates = ids(); set('first', '')
-  location.hash = '1'; await rest()
+  location.hash = 'env-0-episode-3'; await rest()
   seen.opened = shownAt()
   press('j'); press('j'); press('j'); seen.last = shownAt()
   press('k'); seen.before = shownAt()
+  press('g'); seen.ten = []
+  for (const key of ['J', 'K', 'G']) { press(key); seen.ten.push(at) }
+  seen.labels = [...$('strip').querySelectorAll('b')].map(label => label.textContent)
+  seen.ranges = [...$('strip').querySelectorAll('span')].map(range => range.textContent)
+  const plot = $('strip').querySelector('svg'), box = plot.getBoundingClientRect()
+  const middle = {bubbles: true, clientX: box.left + box.width / 2}
+  const pointer = type => plot.dispatchEvent(new MouseEvent(type, middle))
+  pointer('click'); seen.clicked = shownAt(); seen.address = location.hash
+  pointer('pointermove'); seen.pointed = $('tip').textContent; press('k'); press('j')
+  seen.here = plot.querySelector('.here').getAttribute('x')
+  location.hash = 'env-0-episode-2/4'; await rest(); seen.linked = shownAt()
+  seen.invalidTurns = $('strip').querySelector('.invalid').getAttribute('d')
+  location.hash = 'env-0-episode-3/2'; await rest()
   press('n'); await rest(); seen.next = shownAt()
   press('p'); await rest(); press('p'); await rest(); seen.first = shownAt()
   seen.blue = background(0); seen.orange = background(1)
@@ -408,9 +431,9 @@ const background = k => $('turns').querySelectorAll('.text span')[k].style.backg
   press('ArrowRight'); seen.tip = $('tip').textContent
   press('o'); await rest(); seen.prompt = $('turns').querySelector('pre').textContent
   seen.text = $('turns').querySelector('.text').textContent
-  location.hash = '5'; await rest()
+  location.hash = 'env-2-episode-0'; await rest()
   seen.hostile = $('turns').querySelector('.text').textContent
-  location.hash = '6'; await rest()
+  location.hash = 'env-3-episode-0'; await rest()
   const both = row => [row.children[0].textContent, row.children[1].textContent]
   const rows = card => [...card.querySelectorAll('.part')].map(both)
   seen.rows = [...cards()].map(rows)
@@ -421,8 +444,18 @@ const background = k => $('turns').querySelectorAll('.text span')[k].style.backg
   press('r'); seen.folded = !$('turns').querySelector('.thought').open
   press('ArrowRight'); seen.reached = $('turns').querySelector('.thought').open
   seen.coloured = [0, 1, 2, 3].map(background)
-  seen.heads = [...$('turns').querySelectorAll('h3')].map(head => head.children[1].textContent)
-  location.hash = '7'; await rest()
+  seen.heads = [...$('turns').querySelectorAll('h3')].map(head => head.children[2].textContent)
+  $('find').value = '<THINK>SU'; $('find').dispatchEvent(new Event('change'))
+  seen.found = [ids(), $('hit').textContent, [...CSS.highlights.get('found')].map(String)]
+  press('s'); seen.nowhere = shownAt()
+  $('find').value = '3'; $('find').dispatchEvent(new Event('change'))
+  press('s'); seen.hit = shownAt()
+  seen.hitTurns = $('strip').querySelector('.hit').getAttribute('d')
+  $('find').value = ''; $('find').dispatchEvent(new Event('input', {bubbles: true}))
+  seen.unsearched = [ids().length, CSS.highlights.size, $('hit').hidden]
+  seen.markdown = markdown(opened)
+  seen.fences = ['plain', 'a ``` b'].map(fenced)
+  location.hash = 'env-4-episode-0'; await rest()
   seen.hostileRows = rows(cards()[0])
   seen.elements = $('turns').querySelectorAll('script, section img').length
   seen.pwned = window.pwned === undefined
@@ -462,6 +495,26 @@ def test_in_a_browser(tmp_path):
     assert seen["updates"] == [[0, 3], [0, 4]]
     assert seen["opened"] == [0, 3, 0] and seen["last"] == [0, 3, 2]  # three turns: j stops there
     assert seen["before"] == [0, 3, 1] and seen["next"] == [0, 4, 0] and seen["first"] == [0, 2, 0]
+    assert seen["ten"] == [2, 0, 2]  # of three turns
+    # rewards .25; means of values .2 and .4, advantages .5 and -1, log-probs -.5 and -1
+    assert seen["labels"] == ["reward", "value", "advantage", "entropy", ""]
+    assert seen["ranges"] == ["+0.00 … +0.25", "+0.00 … +0.30", "−0.25 … +0.00", "+0.00 … +0.75"]
+    assert seen["clicked"] == [0, 3, 1] and seen["address"] == "#env-0-episode-3/2"
+    assert seen["pointed"] == (
+        "turn 2\nreward     +0.250\nvalue      +0.300\nadvantage  −0.250\nentropy    +0.750"
+    )
+    assert float(seen["here"]) == pytest.approx(1.5 - 3 / 600)  # the middle of the second turn
+    assert seen["linked"] == [0, 2, 1]  # turns 3 and 4 are in the log
+    assert seen["invalidTurns"] == "M0 0h1v1h-1z"
+    # a search ignores case, and a hit may cover several tokens
+    assert seen["found"] == [[[3, 0]], "1 found ↓", ["<think>su"]]
+    assert seen["nowhere"] == [3, 0, 0]
+    assert seen["hit"] == [3, 0, 2] and seen["hitTurns"] == "M0 0h1v1h-1zM2 0h1v1h-1z"
+    assert seen["unsearched"] == [8, 0, True]
+    assert seen["markdown"].startswith("# run: env 3 · episode 0\n\nsuccess · 3 turns")
+    assert '**EXECUTED**\n\n```\nadd(a=1, b="two")\n```\n\n**RESULT**' in seen["markdown"]
+    assert seen["markdown"].count("**PROMPT**") == 1 and "**USER**" in seen["markdown"]
+    assert seen["fences"] == ["```\nplain\n```", "````\na ``` b\n````"]
     # bounds: advantages 1, values .4: .5 -> .6 x .5 and -1 -> .6; value .2 -> .6 x .5
     assert seen["blue"] == "rgb(var(--above) / 0.30)"
     assert seen["orange"] == "rgb(var(--below) / 0.60)"
