@@ -16,12 +16,12 @@ from string import Template
 
 from common.plugins import UserError
 from common.run_file import read_text, rewritten
-from reports.curves import STYLE, html_table, paired_part
+from reports.curves import STYLE, folded, html_table, paired_part
 from reports.dialogue import escape_hidden
 from reports.finals import final_numbers
 from reports.groups import Group, differing
 from reports.program import Program
-from reports.run_files import read_runs
+from reports.run_files import Run, read_runs
 from run.dialogue_log import EVALUATION_LOG, LoggedEpisode, episodes_of, read_log
 
 
@@ -49,7 +49,7 @@ def write_diff(args: Namespace) -> None:
         title=escape(f"{runs[0].name} and {runs[1].name}"),
         flags=table([["flag", *(run.name for run in runs)], *flags], "No flag differs."),
         versions=table(
-            [["version", *(run.name for run in runs)], *differing_versions(paths)],
+            [["version", *(run.name for run in runs)], *differing_versions(paths, runs)],
             "No version differs.",
         ),
         figures=html_table(final_numbers([Group(run.name, [run]) for run in runs])),
@@ -68,14 +68,14 @@ def table(rows: list[list[str]], empty: str) -> str:
     return html_table([[escape(escape_hidden(cell)) for cell in row] for row in rows])
 
 
-def differing_versions(paths: list[Path]) -> list[list[str]]:
+def differing_versions(paths: list[Path], runs: list[Run]) -> list[list[str]]:
     """Return rows (name, one, other) of the commit and the packages that differ."""
     found = []
-    for path in paths:
+    for path, run in zip(paths, runs, strict=True):
         about = json.loads(read_text(path / "args.json"))
         versions = about.get("versions")
         packages = versions if isinstance(versions, dict) else {}
-        found.append({"commit": str(about.get("git"))} | packages)
+        found.append({"commit": run.commit} | packages)
     one, other = found
     rows = [[name, str(one.get(name, "-")), str(other.get(name, "-"))] for name in one | other]
     return [row for row in rows if row[1] != row[2]]
@@ -111,12 +111,14 @@ def episode_part(one: LoggedEpisode, other: LoggedEpisode, name: str, other_name
     at = first_difference(one, other)
     where = f"the actions differ from turn {at} on" if at else "the actions are the same"
     outcomes = f"{one.outcome} after {one.length} turns, {other.outcome} after {other.length}"
-    rows = [["turn", escape(name), escape(other_name)]]
-    for number, (mine, theirs) in enumerate(zip_longest(one.turns, other.turns), start=1):
-        mark = "<b>&ne;</b>" if number == at else ""
-        rows.append([f"{number} {mark}", cell(mine), cell(theirs)])
-    head = escape(f"seed {one.seed}: {outcomes}; {where}")
-    return f"<details><summary>{head}</summary>{html_table(rows)}</details>"
+    head = ["turn", escape(name), escape(other_name)]
+    pairs = enumerate(zip_longest(one.turns, other.turns), start=1)
+    rows = [[str(number), cell(mine), cell(theirs)] for number, (mine, theirs) in pairs]
+    same_turns = at - 1 if at else 0  # what both did is folded, so that the difference comes first
+    before = folded(f"the same actions up to turn {same_turns}", [head, *rows[:same_turns]])
+    summary = escape(f"seed {one.seed}: {outcomes}; {where}")
+    table = html_table([head, *rows[same_turns:]])
+    return f"<details><summary>{summary}</summary>{before}{table}</details>"
 
 
 def cell(turn: dict | None) -> str:
@@ -134,7 +136,10 @@ PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>$title</title>
 <style>$style
-details td { white-space: pre-wrap; max-width: 45vw; overflow-wrap: anywhere }
+details table { width: 100%; table-layout: fixed }
+details tr > :first-child { width: 3.5em; min-width: 0 }
+details td { white-space: pre-wrap; overflow-wrap: anywhere }
+details details { margin-left: 1em }
 pre { white-space: pre-wrap; margin: 4px 0; font-size: 13px }
 </style>
 <h1>$title</h1>

@@ -48,6 +48,9 @@ def test_the_page_has_what_differs_and_the_shared_episodes(tmp_path, capsys):
     assert "<td>torch</td><td>-</td><td>2.9</td>" in page
     line = "seed 7: failure after 2 turns, success after 2; the actions differ from turn 2 on"
     assert line in page and page.count("<summary>seed") == 1
+    # the turn that is the same is folded, and the table begins with the difference
+    assert "<summary>the same actions up to turn 1</summary>" in page
+    assert page.index("&lt;b&gt;go") < page.index("</details>") < page.index("&lt;b&gt;left")
     assert "&lt;b&gt;left" in page and "<b>left</b>" in page
 
 
