@@ -28,7 +28,9 @@ bench: $(VENV)/ready
 
 # Exact versions: vLLM for CUDA where there is a GPU, else its CPU build, which Linux alone has.
 LOCK := constraints-$(if $(shell command -v nvidia-smi),cuda,cpu).txt
-PIP := $(VENV)/bin/pip install --disable-pip-version-check
+# Python compiles what is imported: to compile all of 2 GB takes half a minute more. Containers do.
+COMPILE ?= --no-compile
+PIP := $(VENV)/bin/pip install --disable-pip-version-check $(COMPILE)
 
 $(VENV)/ready: $(LOCK) Makefile
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make needs Python 3.11 \

@@ -5,7 +5,7 @@
 For each checkpoint that RUN keeps, the policy plays evaluation episodes. S states of each episode
 are reached again by replay, and from each of them the policy plays on M times. What these
 continuations earn on average is the truth about the state, up to their noise, for V(s_t) and for
-what takes its place in methods without a critic. RUN/critic.md has the figures.
+what takes its place in methods without a critic. RUN/critic.md, critic.png and critic.json have it.
 """
 
 import json
@@ -30,7 +30,8 @@ from ppo.distributed import make_ranks
 from ppo.engines.choose import make_engine
 from ppo.make import make_agent
 from ppo.model.make import make_model
-from reports.critic_page import State, critic_page
+from reports.charts import draw_values, import_figure
+from reports.critic_page import PICTURE, State, critic_page, points
 from reports.program import Program
 from run.saved import checkpoints, number_of, read
 from run.snapshot import load_snapshot
@@ -64,6 +65,7 @@ def judge(options: Namespace) -> None:
     folders, found = checkpoints(options.run), {}
     if not folders:
         raise UserError(f"{options.run} has no checkpoint yet")
+    import_figure()  # before the work: it may be missing
     judged = Judged(args)
     for folder in folders:
         update = number_of(folder)
@@ -71,6 +73,9 @@ def judge(options: Namespace) -> None:
         found[update] = judged.states(options.episodes, options.states, options.continuations)
         print(f"after {update} updates: {len(found[update])} states", flush=True)
     page = critic_page(options.run.name, options, args.gamma_step, found)
+    panels = {f"{update} updates": points(states) for update, states in found.items()}
+    with rewritten(options.run / PICTURE, "wb") as file:
+        file.write(draw_values(panels))
     with rewritten(options.run / "critic.md") as file:
         file.write(page)
     with rewritten(options.run / "critic.json") as file:

@@ -77,7 +77,9 @@ CALCULATOR = {
 # a larger model takes too long there, and on a GPU it has the paper's settings.
 SLIM = 640
 SMOLLM2 = {
-    "num_updates": 60,
+    "n_env": 32,
+    "e_len": 8,
+    "num_updates": 30,
     "minibatch": 64,
     "lr": 2e-5,
     "critic_lr": 1e-4,

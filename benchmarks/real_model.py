@@ -15,7 +15,7 @@ from pathlib import Path
 
 from common.cli import MAIN, Parser
 
-BASE = """--env-name babyai-goto --n-env 16 --e-len 8 --minibatch 64 --ppo-epoch 2 --w-epoch 0
+BASE = """--env-name babyai-goto --n-env 16 --e-len 8 --minibatch 64 --w-epoch 0
 --critic-layers 1 --prompt-limit 1024 --response-limit 40 --num-updates 2 --eval-interval 0
 --memory-length 0 --dtype bfloat16 --engine vllm --rows padded""".split()
 ROWS = {  # what each row changes
@@ -48,11 +48,12 @@ def main() -> None:
 
 
 def last_update(flags: list[str]) -> dict:
-    """Return the metrics of a run's last update. CalledProcessError: the run failed"""
+    """Return the metrics of a run's last update. SystemExit: the run failed"""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         words = [sys.executable, str(MAIN), *flags, "--run-dir", str(run)]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        if code := subprocess.run(words, stdout=subprocess.DEVNULL).returncode:
+            sys.exit(code)  # main.py has said why
         lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [found for found in map(json.loads, lines) if "time/update" in found][-1]
 

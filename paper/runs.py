@@ -17,7 +17,6 @@ from common.plugins import UserError
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
 from reports.run_files import Run, read_runs
-from run.lock import is_unused
 from run.unused import OF_TRAINING
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -77,6 +76,8 @@ def command_of(run: PlannedRun, base: Path = BASE) -> list[str]:
 
     base: the directory that the run starts in. UserError: the directory holds another run.
     """
+    from run.lock import is_unused  # only here: it loads torch
+
     path = relative(run.path, base)
     if not run.path.exists() or run.path.is_dir() and is_unused(run.path):
         return ["main.py", *flag_words(run.flags | {"run_dir": path})]

@@ -90,6 +90,27 @@ def draw_charts(groups: list[Group], save: Callable | None = None) -> dict[str, 
     return images
 
 
+def draw_values(panels: dict[str, list[tuple[float, float]]]) -> bytes:
+    """Return a PNG with a panel for each title: what is expected of states over what they earn.
+
+    panels: title -> (truth, expected) of each state
+    """
+    Figure, rc_context = import_figure()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(3.2 * len(panels), 3.4))
+        every = [number for points in panels.values() for point in points for number in point]
+        ends = min(every), max(every)
+        axes = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)[0]
+        for one, (title, points) in zip(axes, panels.items(), strict=True):
+            one.plot(ends, ends, color=SOFT, linewidth=1)  # a critic that knows everything
+            one.plot(
+                *zip(*points, strict=True), "o", color=GROUP_COLOURS[0], markersize=4, alpha=0.6
+            )
+            one.set(title=title, xlabel="mean return of the continuations")
+        axes[0].set_ylabel("V")
+        return png_of(figure)
+
+
 def import_figure() -> tuple:
     """Return matplotlib's Figure and rc_context. UserError: it is not installed."""
     try:

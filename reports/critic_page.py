@@ -13,6 +13,7 @@ import numpy as np
 from reports.evaluations import markdown_table
 
 DRAWS = 1000  # of the bootstrap over episodes
+PICTURE = "critic.png"
 FEW = 10  # episodes, below which there are no intervals
 ABOUT = """\
 Of {episodes} evaluation episodes, up to {states} states each were reached again by replay, and from
@@ -96,10 +97,16 @@ def interval(states: list[State], method: str) -> tuple[float, float] | None:
     return tuple(np.quantile(known, [0.025, 0.975]).tolist()) if len(known) == DRAWS else None
 
 
+def points(states: list[State]) -> list[tuple[float, float]]:
+    """Return (truth, V) of each state."""
+    expected, truth, _ = _arrays(states, "critic")
+    return list(zip(truth.tolist(), expected.tolist(), strict=True))
+
+
 def critic_page(name: str, options, gamma: float, found: dict[int, list[State]]) -> str:
     """Return Markdown. name: of the run; found: number of updates -> states"""
     about = ABOUT.format(gamma=gamma, **vars(options))
-    parts = [f"# What the critic of {name} knows", about]
+    parts = [f"# What the critic of {name} knows", about, f"![V over the truth]({PICTURE})"]
     for update, states in found.items():
         parts += [f"## After {update} updates", by_method(states), by_position(states)]
     return "\n\n".join(part.strip() for part in parts) + "\n"

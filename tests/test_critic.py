@@ -56,6 +56,7 @@ def test_a_page_of_every_checkpoint(run, capsys):
     page = (run / "critic.md").read_text()
     assert "## After 0 updates" in page and "## After 1 updates" in page
     assert page in capsys.readouterr().out
+    assert (run / "critic.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((run / "critic.json").read_text())
     for states in found.values():
         assert {state["seed"] for state in states} == {1, 3, 5}

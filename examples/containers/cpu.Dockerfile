@@ -13,6 +13,6 @@ RUN apt-get update \
 WORKDIR /turnwise
 # Packages come first, so that a change of the code does not install them again.
 COPY Makefile constraints-cpu.txt ./
-RUN make LOCK=constraints-cpu.txt .venv/ready
+RUN make LOCK=constraints-cpu.txt COMPILE=--compile .venv/ready
 COPY . .
 CMD ["make", "train"]

@@ -14,6 +14,6 @@ RUN apt-get update \
 WORKDIR /turnwise
 # Packages come first, so that a change of the code does not install them again.
 COPY Makefile constraints-cuda.txt ./
-RUN make LOCK=constraints-cuda.txt .venv/ready
+RUN make LOCK=constraints-cuda.txt COMPILE=--compile .venv/ready
 COPY . .
 CMD ["make", "train"]
