@@ -15,19 +15,19 @@ from pathlib import Path
 
 from common.cli import MAIN, Parser
 
-BASE = """--env-name babyai-goto --n-env 16 --e-len 8 --minibatch 64 --w-epoch 0
---critic-layers 1 --prompt-limit 1024 --response-limit 40 --num-updates 2 --eval-interval 0
---memory-length 0 --dtype bfloat16 --engine vllm --rows padded""".split()
+BASE = """--env-name babyai-goto --n-env 16 --e-len 8 --minibatch 64 --w-epoch 0 --critic-layers 1
+--prompt-limit 1024 --response-limit 40 --num-updates 2 --eval-interval 0 --dtype bfloat16
+--engine vllm --rows padded""".split()
 ROWS = {  # what each row changes
-    "as it is": [],
-    "float32": ["--dtype", "float32"],
-    "--memory full": ["--memory", "full"],
-    "--memory full --rows merged": "--memory full --rows merged".split(),
-    "--lora-rank 16": ["--lora-rank", "16"],
-    "--kl-coef 0 (no reference)": ["--kl-coef", "0"],
-    "--tis-cap 2 (no old log-probs)": ["--tis-cap", "2"],
-    "--kl-coef 0 --tis-cap 2": "--kl-coef 0 --tis-cap 2".split(),
-    "--engine transformers": ["--engine", "transformers"],
+    "no history": "--memory-length 0",
+    "... and no reference": "--memory-length 0 --kl-coef 0",
+    "... and no old log-probs": "--memory-length 0 --tis-cap 2",
+    "... and neither": "--memory-length 0 --kl-coef 0 --tis-cap 2",
+    "... and LoRA": "--memory-length 0 --lora-rank 16",
+    "... and the transformers engine": "--memory-length 0 --engine transformers",
+    "... and float32": "--memory-length 0 --dtype float32",
+    "full history": "--memory full",
+    "full history, merged turns": "--memory full --rows merged",
 }
 TIMES = ["collect", "score", "update", "push", "total"]
 
@@ -40,7 +40,7 @@ def main() -> None:
     base = [*BASE, "--model", args.model] + (["--prompts", args.prompts] if args.prompts else [])
     print(f"{'seconds':38s}" + "".join(f"{name:>9s}" for name in TIMES) + f"{'tokens/s':>10s}")
     for name, flags in ROWS.items():
-        found = last_update([*base, *flags])
+        found = last_update([*base, *flags.split()])
         turns = found["rollout/prompt_tokens"] + found["rollout/response_tokens"]
         rate = 128 * turns / (found["time/score"] + found["time/update"])
         shown = "".join(f"{found[f'time/{part}']:9.1f}" for part in TIMES)
