@@ -11,8 +11,10 @@ what takes its place in methods without a critic. RUN/critic.md, critic.png and 
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -25,7 +27,7 @@ from envs.pool.serial import digest
 from main import collect
 from memory import make_memories
 from memory.checks import make_render
-from ppo.continuations import KeptEpisodes, returns_to_go
+from ppo.continuations import KeptEpisodes, Start, returns_to_go
 from ppo.distributed import make_ranks
 from ppo.engines.choose import make_engine
 from ppo.make import make_agent
@@ -94,8 +96,9 @@ class Judged:
         self.agent = make_agent(args.update, self.actor_critic, ranks, args.seed)
         self.render = make_render(args.environment, args.prompt_limit, tokenizer, [], args.resume)
         self.engine = make_engine(
-            args.generation, tokenizer, ends, args.n_env, self.actor_critic.dtype, args.seed
-        )
+            args.generation, tokenizer, ends, args.n_env, self.actor_critic.dtype, args.seed,
+            lora_rank=args.lora_rank,
+        )  # fmt: skip
         self.scoring = Scoring(args.token_budget, ranks)
 
     def load(self, run: Path, folder: Path) -> None:
@@ -108,21 +111,26 @@ class Judged:
 
         per_episode: states of each; times: continuations of each
         """
-        gamma, seeds = self.args.gamma_step, all_evaluation_seeds(count)
-        episodes = {
-            seed: turns for (seed, *_), turns in self.play([(seed, [], 0) for seed in seeds], 1)
-        }
+        gamma, groups, returns = self.args.gamma_step, {}, {}
+        panel = [Start(seed, [], 0, 0) for seed in all_evaluation_seeds(count)]
+        episodes = {start.seed: turns for start, turns in self.play(panel)}
+        group = [
+            Start(seed, turns, 0, 1 + m) for seed, turns in episodes.items() for m in range(times)
+        ]
+        for start, turns in self.play(group):
+            groups.setdefault(start.seed, []).append(turns)
         wanted = [
             (seed, turns, t)
             for seed, turns in episodes.items()
             for t in sorted({len(turns) * k // per_episode for k in range(per_episode)})
         ]
-        starts = [(seed, turns, 0) for seed, turns in episodes.items()]
-        groups, returns = {}, {}
-        for (seed, _), turns in self.play(starts, times, first=1):
-            groups.setdefault(seed, []).append(turns)
-        for key, turns in self.play(wanted, times, first=1 + len(starts) * times):
-            returns.setdefault(key, []).append(returns_to_go(turns, gamma)[0])
+        branches = [
+            Start(*state, 1 + times + k * times + m)
+            for k, state in enumerate(wanted)
+            for m in range(times)
+        ]
+        for start, turns in self.play(branches):
+            returns.setdefault((start.seed, start.t), []).append(returns_to_go(turns, gamma)[0])
         with torch.no_grad():
             prompts = [turns[t].response.prompt for _, turns, t in wanted]
             values = values_of(prompts, self.actor_critic, self.scoring).tolist()
@@ -134,30 +142,24 @@ class Judged:
             for (seed, turns, t), value in zip(wanted, values, strict=True)
         ]  # fmt: skip
 
-    def play(self, starts: list[tuple], times: int, first: int = 0):
-        """Yield ((seed, t), turns from t on) of episodes that are played from given turns.
-
-        starts: (seed, turns of the episode so far and more, t); each is played `times` times
-        first: the number of the first of them among all that have noise of their own
-        """
-        todo = [start for start in starts for _ in range(times)]
-        for begin in range(0, len(todo), self.args.n_env):
-            chunk = todo[begin : begin + self.args.n_env]
-            played = KeptEpisodes(len(chunk), first + begin if first else 0)
-            environment, generation = self.args.environment, self.args.generation
-            pool = make_envs(environment, generation, [[seed] for seed, _, _ in chunk], proven=True)
+    def play(self, starts: list[Start]) -> Iterator[tuple[Start, list[Turn]]]:
+        """Yield each start and the turns of its episode from there on."""
+        environment, generation = self.args.environment, self.args.generation
+        for begin in range(0, len(starts), self.args.n_env):
+            chunk = starts[begin : begin + self.args.n_env]
+            played = KeptEpisodes([start.member for start in chunk])
+            pool = make_envs(
+                environment, generation, [[start.seed] for start in chunk], proven=True
+            )
             with closing(pool) as envs:
-                pasts = envs.resume([state_before(turns, t) for _, turns, t in chunk])
-                for (seed, _, t), (shown, steps) in zip(chunk, pasts, strict=True):
-                    if shown is None or len(steps) != t:
-                        raise UserError(
-                            f"{self.args.env_name}: the episode of seed {seed} cannot be replayed"
-                        )
+                pasts = envs.resume([state_before(start.turns, start.t) for start in chunk])
+                for start, (shown, steps) in zip(chunk, pasts, strict=True):
+                    if shown is None or len(steps) != start.t:
+                        name = f"{self.args.env_name}: the episode of seed {start.seed}"
+                        raise UserError(f"{name} cannot be replayed")
                 memories = make_memories(environment, pasts)
                 collect(envs, memories, self.engine, self.render, played, 0)
-            by_place = played.by(lambda n, step: n)
-            for n, (seed, _, t) in enumerate(chunk):
-                yield (seed, t), by_place[n]
+            yield from zip(chunk, played.kept, strict=True)
 
 
 def state_before(turns: list[Turn], t: int) -> dict:
@@ -190,14 +192,10 @@ def expected(episodes, group, seed: int, turn: Turn, t: int, gamma: float) -> di
     ]
     starts = [returns[0] for returns in of_group]
     return {
-        "mean return at turn t": mean(alive or [returns[-1] for returns in ahead.values()]),
-        "GRPO's group": mean(starts),
-        "GiGPO's equal states": mean(same or starts),
+        "mean return at turn t": fmean(alive or [returns[-1] for returns in ahead.values()]),
+        "GRPO's group": fmean(starts),
+        "GiGPO's equal states": fmean(same or starts),
     }
-
-
-def mean(numbers: list[float]) -> float:
-    return sum(numbers) / len(numbers)
 
 
 if __name__ == "__main__":

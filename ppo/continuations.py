@@ -6,41 +6,46 @@ noise of its own.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ppo.evaluation import EvaluationEpisodes, UntilNoneIsLeft
 from storage.collection import Turn
 
 
-class KeptEpisodes(EvaluationEpisodes):
-    """Evaluation episodes that keep all turns: `played` has (environment, Response, Step)."""
+class Start(NamedTuple):
+    """Where an episode is played from.
 
-    def __init__(self, n_env: int, first_member: int = 0):
-        super().__init__(n_env, transcript=self)
-        self.schedule = OwnNoise(first_member)
+    turns: the episode's, t or more; t: how many of them are replayed
+    member: those of one seed that differ in it have noise of their own; 0 is an evaluation's
+    """
 
-    def add(self, n: int, response, step) -> None:
-        """Ignore what a transcript would write."""
-
-    def by(self, key) -> dict:
-        """Return key(n, step) -> the Turns in the order of play."""
-        turns = {}
-        for n, response, step in self.played:
-            turns.setdefault(key(n, step), []).append(Turn(response, step))
-        return turns
+    seed: int
+    turns: list[Turn]
+    t: int
+    member: int
 
 
 @dataclass(frozen=True)
 class OwnNoise(UntilNoneIsLeft):
-    """The schedule of an evaluation whose environments differ in their sampling noise.
+    """The schedule of an evaluation whose environments differ in their sampling noise."""
 
-    first: the number of environment 0 among all that play; 0 and one environment for each episode
-        is the noise of an evaluation
-    """
-
-    first: int = 0
+    members: list[int]
 
     def group_member(self, n: int) -> int:
-        return self.first + n if self.first else 0
+        return self.members[n]
+
+
+class KeptEpisodes(EvaluationEpisodes):
+    """One episode of each environment, all turns of which are kept. members: of their starts"""
+
+    def __init__(self, members: list[int]):
+        super().__init__(len(members))
+        self.schedule, self.kept = OwnNoise(members), [[] for _ in members]
+
+    def insert(self, n: int, step) -> None:
+        """Keep what environment n answered."""
+        self.kept[n].append(Turn(self.responses[n], step))
+        super().insert(n, step)
 
 
 def returns_to_go(turns: list[Turn], gamma: float) -> list[float]:

@@ -9,7 +9,7 @@ import pytest
 import critic
 import main
 from arguments import get_args
-from ppo.continuations import returns_to_go
+from ppo.continuations import Start, returns_to_go
 from reports.critic_page import State, figures, interval
 from run.saved import checkpoints
 from storage.collection import Turn
@@ -32,12 +32,15 @@ def test_an_episode_goes_on_from_a_turn_as_it_went_on_before(run):
     judged = critic.Judged(get_args(["--resume", str(run), "--eval-only"]))
     judged.load(run, checkpoints(run)[-1])
     seeds = [1, 3, 5, 7]  # more than environments
-    played = {seed: turns for (seed, _), turns in judged.play([(s, [], 0) for s in seeds], 1)}
+    panel = [Start(seed, [], 0, 0) for seed in seeds]
+    played = {start.seed: turns for start, turns in judged.play(panel)}
     t = 3
     long = [(seed, turns, t) for seed, turns in played.items() if len(turns) > t]
-    again = dict(judged.play(long, 1))  # with the noise that it had
-    other = list(judged.play(long, 2, first=1))  # with noise of its own
-    assert long and len(other) == 2 * len(long)
+    same_noise = judged.play([Start(*state, 0) for state in long])
+    again = {(start.seed, start.t): turns for start, turns in same_noise}
+    own_noise = judged.play([Start(*state, member) for state in long for member in range(1, 9)])
+    other = [((start.seed, start.t), turns) for start, turns in own_noise]
+    assert long and len(other) == 8 * len(long)
     for seed, turns, _ in long:
         assert [turn.response.ids for turn in again[seed, t]] == [
             turn.response.ids for turn in turns[t:]
