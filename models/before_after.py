@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
 
 from common.cli import MAIN
@@ -17,8 +16,7 @@ from common.errors import RunError
 from envs import key_of
 from envs.checks import check_prompts
 from envs.prompts import prompts_of
-from models.demonstrations import PLAYER
-from models.players import PLAYERS
+from models.demonstrations import PLAYER, player_of
 from run.earlier import saved_args
 
 ENVS = {  # player -> the environment that it plays; its task, if there are several
@@ -41,8 +39,8 @@ def env_of(source: str) -> str:
     A user's own environment is not taken from a run's files: it has to be typed.
     """
     if source.startswith(PLAYER):
-        family, _, task = source.removeprefix(PLAYER).partition(":")
-        return ENVS[family].format(task or next(iter(import_module(PLAYERS[family]).TASKS)))
+        family, _, tasks = player_of(source.removeprefix(PLAYER))
+        return ENVS[family].format(next(iter(tasks)))
     name = saved_args(Path(source))["env_name"] if Path(source).is_dir() else ""
     return "" if ":" in name else name
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -83,7 +84,8 @@ def read_turns(source: str, least: float, seed: int, table: dict | None = None) 
     UserError: there is nothing to imitate there
     """
     if source.startswith(PLAYER):
-        return played(source.removeprefix(PLAYER), seed, table)
+        _, players, tasks = player_of(source.removeprefix(PLAYER))
+        return play_tasks(players, tasks, seed, table)
     path = Path(source)
     if path.is_dir():
         turns = list(good_turns(path, least))
@@ -95,16 +97,18 @@ def read_turns(source: str, least: float, seed: int, table: dict | None = None) 
     return turns
 
 
-def played(name: str, seed: int, table: dict | None) -> list:
-    """Let a scripted player play its tasks, or one of them. UserError: there is no such player"""
+def player_of(name: str) -> tuple[str, ModuleType, dict]:
+    """Return the family, the module and the tasks that FAMILY or FAMILY:TASK names.
+
+    UserError: there is no such player
+    """
     family, _, task = name.partition(":")
     if family not in PLAYERS:
         raise UserError(f"unknown player {family!r}; choices: {', '.join(PLAYERS)}")
     players = import_module(PLAYERS[family])
     if task and task not in players.TASKS:
         raise UserError(f"{family} has no task {task!r}; choices: {', '.join(players.TASKS)}")
-    tasks = {task: players.TASKS[task]} if task else players.TASKS
-    return play_tasks(players, tasks, seed, table)
+    return family, players, {task: players.TASKS[task]} if task else players.TASKS
 
 
 def good_turns(run: Path, least: float) -> Iterator[tuple[str, str]]:

@@ -106,6 +106,9 @@ def test_players_are_asked_in_your_own_words(tmp_path, capsys):
     words = ["--turns", "player:guess", "--prompts", str(path), "--out", str(tmp_path / "out")]
     assert clone.main(["--model", str(TINY), *words]) == 2
     assert "--prompts: dialogue-guess takes none" in capsys.readouterr().err
+    words[1] = "player:chess"
+    assert clone.main(["--model", str(TINY), *words]) == 2
+    assert "unknown player 'chess'; choices: babyai, " in capsys.readouterr().err
     with pytest.raises(SystemExit):
         clone.main([*words, "--prompts", str(tmp_path / "none.toml")])
     assert "none.toml: No such file or directory" in capsys.readouterr().err
