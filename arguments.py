@@ -42,6 +42,7 @@ from common.plugins import UserError
 from common.template_flag import template_kwargs
 from envs import family
 from envs.checks import check_data, check_prompts
+from envs.mixture import one_of
 from envs.prompts import prompts_of
 from envs.trust import refuse_foreign
 from recipes import INF, LORA_LR, made_for, recipe
@@ -60,7 +61,7 @@ HELP = {"-h", "--help"}
 class Environment:
     """environment and memory"""
 
-    env_name: str = flag("babyai-goto", "a name that `python -m envs` prints, or your own: module:EnvId of gymnasium, tools:module:Class, agent:module:function")
+    env_name: str = flag("babyai-goto", "a name that `python -m envs` prints, several with commas, a pattern such as babyai-*, or your own: module:EnvId of gymnasium, tools:module:Class, agent:module:function")
     max_episode_steps: CountOrNone = flag(None, "turns after which an episode is truncated (default: the task's limit)")
     format_penalty: Coefficient = flag(0.1, "cost of a turn whose response names no valid action")
     on_invalid: Literal["default", "end"] = flag("default", "such a turn executes the default action, or ends the episode")
@@ -279,7 +280,7 @@ def defaults(typed: dict, quick: bool) -> dict:
     # Without --model the recipe names it: an embedded one where there is no GPU.
     width = (known or INF) if model or has_gpu(quick) else 0
     estimator = typed.get("advantages", settings["advantages"])
-    settings |= recipe(family(name), width, estimator, has_critic(estimator))
+    settings |= recipe(family(one_of(name)), width, estimator, has_critic(estimator))
     settings |= implied(settings | typed, settings)
     settings["defaults"] = None
     if model:

@@ -2,11 +2,13 @@
 
 from common.plugins import UserError
 from envs import ENVS, find_class, key_of, load
+from envs.mixture import one_of
 from envs.prompts import check_fields
 
 
 def check_data(name: str, data: str | None) -> None:
     """UserError: the environment `name` takes no --data, or cannot read it, or needs it"""
+    name = one_of(name)
     source = None if ":" in name else getattr(find_class(name)[0], "source", None)
     if source is not None:
         source(data)
@@ -19,6 +21,7 @@ def check_prompts(name: str, prompts: dict[str, dict[str, str]] | None) -> None:
     """UserError: --prompts has words that no environment takes, or none for `name`"""
     if prompts is None:
         return
+    name = one_of(name)
     takers = [key for key, path in ENVS.items() if hasattr(load(path), "prompt_fields")]
     choices = f"choices: {', '.join(takers)}"
     for key, table in prompts.items():

@@ -1,18 +1,26 @@
-"""Environments whose words or rules the command line changes: --prompts and --on-invalid end."""
+"""The environments of a command line: one or several tasks, --prompts and --on-invalid end."""
+
+from functools import partial
 
 import gymnasium
 
 from common.plugins import UserError
 from envs import key_of, make_env
+from envs.mixture import Mixture, tasks_of
 from envs.prompts import filled
 
 
 def make_variant(name: str, prompts: dict | None = None, on_invalid: str = "default", **options):
-    """Make the environment `name`, as `envs.make_env` does.
+    """Make the environment `name`, as `envs.make_env` does, or the mixture of tasks that it names.
 
     prompts: a user's own, in the place of ours; see `envs.prompts`
     on_invalid: "end" ends an episode, as a failure, at a response that names no action
     """
+    tasks = tasks_of(name)
+    if len(tasks) > 1:
+        make = partial(make_variant, prompts=prompts, on_invalid=on_invalid, **options)
+        return Mixture(tasks, make)
+    [name] = tasks
     env = make_env(name, **options)
     if on_invalid == "end":
         if not getattr(env, "names_actions", False):

@@ -3,8 +3,9 @@
     python -m reports.evaluations RUN [RUN ...]
 
 Each line of eval.jsonl is a row: success with its Wilson 95 % interval, and the mean return with
-its standard error. A table of pairs compares first and last evaluations, and two runs. Crafter adds
-the score, and a table of how often each achievement was unlocked.
+its standard error. A table of pairs compares first and last evaluations, and two runs. A run with
+several tasks adds a table of their success; Crafter adds the score, and a table of how often each
+achievement was unlocked.
 """
 
 import math
@@ -13,11 +14,14 @@ from pathlib import Path
 
 from common.plugins import UserError
 from common.run_file import rewritten
+from envs.mixture import SUCCESS
 from reports.pairs import ABOUT_PAIRS, pairs_table
 from reports.program import Program
 from reports.run_files import Run, read_runs
 
 ACHIEVEMENT = "eval/achievement/"
+TASK = f"eval/{SUCCESS}"
+SCORE = "Score: exp(mean of ln(1 + s)) - 1 over all achievements, with s in percent."
 COLUMNS = {
     "updates": "{update:.0f}",
     "episodes": "{eval/episodes:.0f}",
@@ -59,7 +63,7 @@ def write_eval_table(run_dir: Path) -> None:
 
 
 def eval_table(runs: list[Run]) -> str:
-    """Return Markdown: a table of all evaluations, and one of Crafter's achievements."""
+    """Return Markdown: a table of all evaluations, and one of tasks or of achievements, if any."""
     rows = [(run, with_score(e)) for run in runs for e in run.evals]
     names = [name for name in COLUMNS if any(cell_text(name, e) != "-" for _, e in rows)]
     if not any(e.get("eval/env_faults") for _, e in rows):  # a column of zeros
@@ -74,23 +78,23 @@ def eval_table(runs: list[Run]) -> str:
         about += " An episode that ended in a fault counts as a failure."
     pairs = pairs_table(runs)
     paired = ["", markdown_table(pairs), "", ABOUT_PAIRS] if len(pairs) > 1 else []
-    return "\n".join([markdown_table(table), "", about, *paired, *_achievements(rows)])
+    tasks = _shares(rows, TASK, "task: success")
+    unlocked = _shares(rows, ACHIEVEMENT, "achievement: share of episodes")
+    score = ["", SCORE] if unlocked else []
+    return "\n".join([markdown_table(table), "", about, *paired, *tasks, *unlocked, *score])
 
 
-def _achievements(rows: list[tuple[Run, dict]]) -> list[str]:
-    """Return the lines of the second table: a row per achievement, a column per evaluation."""
-    rows = [(run, e) for run, e in rows if "score" in e]
+def _shares(rows: list[tuple[Run, dict]], prefix: str, title: str) -> list[str]:
+    """Return the lines of a table of the figures whose names begin so, a column per evaluation."""
+    rows = [(run, e) for run, e in rows if any(key.startswith(prefix) for key in e)]
     if not rows:
         return []
     several = len({run.name for run, _ in rows}) > 1
-    header = [f"{run.name}, " * several + _when(e) for run, e in rows]
-    table = [["achievement: share of episodes", *header]]
-    for key in rows[0][1]:
-        if key.startswith(ACHIEVEMENT):
-            shares = [f"{e[key]:.3f}" if key in e else "-" for _, e in rows]
-            table.append([key.removeprefix(ACHIEVEMENT), *shares])
-    score = "Score: exp(mean of ln(1 + s)) - 1 over all achievements, with s in percent."
-    return ["", markdown_table(table), "", score]
+    table = [[title, *(f"{run.name}, " * several + _when(e) for run, e in rows)]]
+    for key in {key: None for _, e in rows for key in e if key.startswith(prefix)}:
+        shares = [f"{e[key]:.3f}" if key in e else "-" for _, e in rows]
+        table.append([key.removeprefix(prefix), *shares])
+    return ["", markdown_table(table)]
 
 
 def _when(e: dict) -> str:

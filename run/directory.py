@@ -4,6 +4,7 @@
 """
 
 import argparse
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,8 @@ from common.ranks import Ranks
 from run.earlier import args_file
 from run.files import NO_ROOM, cannot_write
 from run.lock import LOCK, is_unused, locked
+
+LONGEST_NAME = 100  # characters of an environment's name in that of a directory
 
 
 @contextmanager
@@ -67,8 +70,8 @@ def make_directory(args: argparse.Namespace) -> tuple[Path, list[Path]]:
 
     A name in runs/ that is taken gets -2, -3, ...: two runs may begin in the same second.
     """
-    env, now = args.env_name.replace(":", "."), time.strftime("%Y%m%d-%H%M%S")
-    name = Path("runs") / f"{env}-seed{args.seed}-{now}"
+    env = re.sub(r"[^\w.-]+", ".", args.env_name.replace("*", "all"))[:LONGEST_NAME]
+    name = Path("runs") / f"{env}-seed{args.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     for number in count(1):
         run = args.run_dir or (name if number == 1 else name.with_name(f"{name.name}-{number}"))
         made = [path for path in (run, *run.parents) if not path.exists()]

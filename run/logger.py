@@ -18,6 +18,7 @@ from run.records import Records
 from run.turns import write_evaluation, write_open_episodes, write_rows, write_turns
 
 MAX_SKIPPED_STEPS = 10  # optimizer steps without finite numbers that a run survives
+MOST_TASKS = 8  # of a mixture, in a line
 SETTINGS = (  # that a run prints when it starts
     "advantages",
     "n_env",
@@ -123,6 +124,8 @@ class Logger:
             + f"{faults} faults of environments, " * (faults > 0)
             + f"{figures['time/eval']:.0f} s)"
         )
+        if line := tasks_line(figures):
+            self.say(line)
         if self.leads:
             refresh_card(self.directory)
         self.console.forget_time()
@@ -160,6 +163,17 @@ class Logger:
         if self.leads and faults:
             append_records(self.directory / "faults.jsonl", update, faults)
         return len(faults)
+
+
+def tasks_line(figures: dict[str, float]) -> str:
+    """Return a line with the success of each task of an evaluation, "" if there is one alone."""
+    start = "eval/success/"  # envs.mixture adds these figures
+    found = {k.removeprefix(start): x for k, x in figures.items() if k.startswith(start)}
+    weakest = sorted(found, key=found.get)
+    line = ", ".join(f"{task} {found[task]:.3f}" for task in weakest[:MOST_TASKS])
+    more = len(weakest) - MOST_TASKS
+    line += f" and {more} better ones in eval.md" * (more > 0)
+    return line and f"success by task, weakest first: {line}"
 
 
 def shown(metrics: dict[str, float | None], name: str, form: str = ".2f") -> str:

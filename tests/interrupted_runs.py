@@ -9,6 +9,7 @@ WARM = "--w-epoch 1 --w-iter 1 --w-fraction 1"
 AGENT = "--env-name agent:agent_programs:echo --memory verbatim --n-env 2"
 KINDS = {  # name -> flags
     "turns": f"--env-name toy {WARM} --max-episode-steps 3",
+    "tasks": f"--env-name babyai-goto,babyai-open {WARM} --max-episode-steps 3",
     "groups": "--env-name toy --advantages grpo --group-size 2 --max-episode-steps 2",
     "lora": f"--env-name toy {WARM} --lora-rank 2 --max-episode-steps 3",
     "agents": f"{AGENT} {WARM}",

@@ -59,7 +59,6 @@ INSIDE_PPO = {
 }
 PLAYERS = "models/players/"
 USE_PLAYERS = {
-    "models/before_after.py",
     "models/demonstrations.py",
     "models/embedded.py",
     "models/make.py",

@@ -5,6 +5,7 @@ from functools import partial
 
 from common.execution import execution
 from envs import AGENT
+from envs.mixture import tasks_of
 from envs.pool.resilient import ResilientPool
 from envs.registered import announce_time_limit
 from envs.variants import make_variant
@@ -32,7 +33,8 @@ def make_envs(
         options |= agent_options(generation, environment.upstream, timeout)
         timeout += AGENT_GRACE_SECONDS  # an agent knows the line in which its program hangs
     else:
-        announce_time_limit(name, limit)
+        for task in tasks_of(name):
+            announce_time_limit(task, limit)
         if threads and ":" in name:
             options["own_random"] = False
     return ResilientPool(
