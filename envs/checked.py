@@ -22,6 +22,7 @@ from envs.contract import (
     check_texts,
     is_helper,
 )
+from envs.credit import credited
 from envs.text_env import Observation, Step, TextEnv, observation_of, step_of
 
 
@@ -97,4 +98,4 @@ def checked_act(env: gymnasium.Env, response: str) -> Step:
     check_texts(env, "step", info, ("kept_response", "action"))
     check_keys(env, "step", info, ("valid", "action_at", "success"))
     check_info(env, "step", info)
-    return step_of(response, *answer)
+    return credited(step_of(response, *answer), *info.get("earlier", ()))

@@ -5,6 +5,7 @@ from functools import partial
 from common.ranks import Ranks
 from storage.batch import Batch, Scoring, trained_scores
 from storage.collection import Collection, FixedTurns, at_faults
+from storage.credit import with_credit
 from storage.criticless import CriticlessBatch
 from storage.engine_scores import engine_scores
 from storage.merged import merged
@@ -36,4 +37,5 @@ def make_storage(batch, update, ranks: Ranks) -> Collection:
     options = dict(needs_bootstrap=bootstraps, make_batch=Batch)
     if update.no_critic:  # there is no V to ask
         options = dict(needs_bootstrap=never, make_batch=CriticlessBatch)
+    options["make_batch"] = partial(with_credit, options["make_batch"])
     return Collection(batch.n_env, schedule, scoring, **options)

@@ -356,3 +356,41 @@ async def forgets(seed, **to):
     task = asyncio.ensure_future(asyncio.to_thread(say, to, "task"))
     await asyncio.sleep(60)
     return task
+
+
+def completion(to: dict, text: str) -> tuple[str, str]:
+    """Return the id and the text of an answer to one message of the user."""
+    body = {"model": "policy", "messages": [{"role": "user", "content": text}]}
+    answer = json.loads(post(to["base_url"], to["api_key"], body)[1])
+    return answer["id"], answer["choices"][0]["message"]["content"]
+
+
+def pays_earlier(seed, **to):
+    """Four answers. One such as "pay 2" pays 1 for the second of them, and "pay x" the turn "x"."""
+    ids = []
+    for _ in range(4):
+        known, response = completion(to, f"so far {ids}")
+        ids.append(known)
+        if response.startswith("pay "):
+            named = response.removeprefix("pay ")
+            to["reward"](1.0, turn=ids[int(named) - 1] if named.isdigit() else eval(named))
+    return 0.5
+
+
+def pays_first(seed, **to):
+    """Three answers. The first is worth 1, which is known at the end, and .25 after the second."""
+    first, _ = completion(to, f"first of {seed}")
+    completion(to, f"second of {seed}")
+    to["reward"](0.25, turn=first)
+    completion(to, f"third of {seed}")
+    to["reward"](1.0, turn=first)
+    return 0.5
+
+
+def pays_parallel(seed, **to):
+    """Asks for four answers at once, and pays each by its own text, when all are here."""
+    with ThreadPoolExecutor(4) as requests:
+        answers = list(requests.map(lambda k: completion(to, f"number {k}"), range(4)))
+    for known, text in answers:
+        to["reward"](float(text.removeprefix("worth ")), turn=known)
+    return 0.5

@@ -10,7 +10,8 @@ TEXT = Text(1000)
 
 class Script(gymnasium.Env):
     """Asks as the script of its seed (from 1) says: t is a turn that is trained, u a call that is
-    not. The answer to call k (from 0) pays 2^k, the last one ends the episode, "raise" fails."""
+    not. The answer to call k (from 0) pays 2^k, the last one ends the episode, "raise" fails.
+    With the answer "for 2" the reward belongs to the second call."""
 
     observation_space = action_space = TEXT
 
@@ -27,6 +28,8 @@ class Script(gymnasium.Env):
         reward, self.k = 2.0**self.k, self.k + 1
         text, info = self._asked()
         facts = dict(kept_response=response, action=response, valid=response != "bad", action_at=0)
+        if response.startswith("for "):
+            facts["earlier"] = ((int(response.split()[1]), reward),)
         end = self.k == len(self.script)
         return text, reward, end, False, info | facts | dict(success=end)
 

@@ -183,9 +183,10 @@ def test_prompts_are_the_templates_own_rendering_with_tools():
 # ---- a run that is interrupted ------------------------------------------------------------------
 
 
-def test_a_killed_run_goes_on_in_mid_episode(model_dir, tmp_path):
+@pytest.mark.parametrize("program", ["tempered", "pays_first"])
+def test_a_killed_run_goes_on_in_mid_episode(program, model_dir, tmp_path):
     run = tmp_path / "run"
-    train(run, "tempered", f"--model {model_dir} --engine transformers")
+    train(run, program, f"--model {model_dir} --engine transformers")
     whole = outcome(run)
     for path in checkpoints(run):
         if path.name > "update-000001":
@@ -240,6 +241,20 @@ def test_a_request_that_waits_during_an_update_is_answered_by_the_new_policy(mod
     assert asked[0]["response"] in asked[2]["prompt"] and not (run / "faults.jsonl").exists()
     for line in records(run, "metrics.jsonl"):  # the trained policy has sampled it: log-probs agree
         assert line["engine/logp_gap_mean"] < 1e-5
+
+
+def test_a_response_is_paid_when_its_worth_is_known(model_dir, tmp_path):
+    """Also after its batch: then through the first turn of the episode in the batch at hand."""
+    run = tmp_path / "run"
+    train(run, "pays_first", f"--model {model_dir} --engine transformers --w-epoch 0")
+    turns = [turn for turn in records(run, "trajectories.jsonl") if turn["env"] == 0]
+    # 3 turns in an episode, 2 in a batch. In the first episode, .25 comes within the batch and 1
+    # after it, for turn 3 beside its own .5. In the second, both come after the batch of turn 1.
+    assert [(turn["update"], turn["episode"], turn["step"], turn["reward"]) for turn in turns] == [
+        (1, 0, 1, 0.25), (1, 0, 2, 0.0), (2, 0, 3, 1.5), (2, 1, 1, 0.0), (3, 1, 2, 1.25),
+        (3, 1, 3, 0.5)]  # fmt: skip
+    [evaluated] = records(run, "eval.jsonl")
+    assert evaluated["eval/return"] == 1.75
 
 
 def test_two_ranks_make_the_run_of_one(model_dir, tmp_path):

@@ -9,14 +9,15 @@ program may edit its context as it likes: the messages that it sends are the pro
 
     def solve(seed, base_url, api_key, reward):     # or async def
         client = OpenAI(base_url=base_url, api_key=api_key)
-        ...client.chat.completions.create(model="policy", messages=..., tools=...)
+        answer = client.chat.completions.create(model="policy", messages=..., tools=...)
         reward(0.1)                                  # adds to the reward of the current turn
+        reward(0.1, turn=answer.id)                  # of the turn that gave this answer
         return 1.0                                   # or dict(reward=, success=, metrics=)
 """
 
 import asyncio
-import functools
 import inspect
+import math
 import queue
 import string
 import threading
@@ -33,7 +34,7 @@ from envs.agents.endpoint import endpoint
 from envs.agents.ends import failure_of, fault_classes, result_of
 from envs.agents.session import Call, Session
 from envs.agents.tokens import TokenCounter
-from envs.contract import is_finite
+from envs.credit import earlier_rewards
 from envs.errors import BrokenContract, Fault
 from envs.tools.tool_env import action
 
@@ -92,7 +93,7 @@ class AgentEnv(gymnasium.Env):
         self._end_session()
         agent_threads.stop_late_programs()
         caches.turn_off()
-        self.turns, self.parse_failures, self.untrained_calls = 0, 0, 0
+        self.parse_failures, self.untrained_calls = 0, 0
         self.session = Session(self.tokens, self.sampling, self.upstream)
         endpoint().open(self.session)
         self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
@@ -106,12 +107,14 @@ class AgentEnv(gymnasium.Env):
         return self._observed()
 
     def step(self, response: str):
-        self.turns += 1
+        self.session.turns += 1
+        turn = self.session.turns
         request, tokens = self.call.request, self.tokens.count(response)
         message = parse_response(request, response)
-        self.call.respond(response, message, self.turns, tokens)
+        self.call.respond(response, message, turn, tokens)
         end = self._next_event()
-        reward, success, metrics = self.session.take_rewards(), False, {}
+        payments, success, metrics = self.session.take_payments(), False, {}
+        reward = math.fsum(payment.amount for payment in payments)
         failure = failure_of(end, self.faults) if end and not self.session.refused else ""
         if end is None:
             text, info = self._observed()
@@ -125,7 +128,7 @@ class AgentEnv(gymnasium.Env):
         failed = trained and bool(message.error)  # an untrained call has no format penalty
         self.parse_failures += failed
         self.untrained_calls += not trained
-        terminated, truncated = end is not None, end is None and self.turns >= self.max_turns
+        terminated, truncated = end is not None, end is None and turn >= self.max_turns
         info.update(
             kept_response=response,
             action=action(message),
@@ -133,6 +136,7 @@ class AgentEnv(gymnasium.Env):
             valid=not message.error,
             success=success,
             reply=_reply(message),
+            earlier=earlier_rewards(payments, turn),
         )
         if terminated or truncated:
             self._end_session()
@@ -152,18 +156,13 @@ class AgentEnv(gymnasium.Env):
                 seed=seed,
                 base_url=endpoint().base_url,
                 api_key=session.secret,
-                reward=functools.partial(self._pay, session),
+                reward=session.pay,
             )
             if inspect.isawaitable(end):
                 end = asyncio.run(_awaited(end))
         except BaseException as error:  # also SystemExit, and asyncio's CancelledError
             end = error
         session.events.put((end,))
-
-    def _pay(self, session: Session, amount: float) -> None:
-        if not is_finite(amount):
-            raise BrokenContract(f"{self.name} paid {amount!r:.80}; it must be a finite number")
-        session.rewards.append(float(amount))
 
     def _next_event(self) -> tuple | None:
         """Wait for the program's next request, which becomes `call`, or return its (result,)."""

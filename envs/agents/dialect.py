@@ -6,6 +6,7 @@ classes of the SDKs belong to optional packages, and take a second or more to im
 The tests let the SDKs read what the modules write.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -53,3 +54,10 @@ COUNTS = {  # requests that only count the tokens of a prompt, and make no turn
     "/v1/responses/input_tokens": RESPONSES,
     "/v1/messages/count_tokens": MESSAGES,
 }
+RESPONSE_ID = re.compile(r"(?:turn-|resp_|msg_)([0-9]{1,9})")  # as the answers have it
+
+
+def number_of(response_id: str) -> int:
+    """Return the number of the turn whose response has this id in any of the APIs; 0: none has"""
+    match = RESPONSE_ID.fullmatch(response_id) if isinstance(response_id, str) else None
+    return int(match[1]) if match else 0

@@ -6,18 +6,27 @@ answers (`envs.agents.dialect`).
 
 import hashlib
 import json
-import math
 import queue
 import secrets
 import threading
+from typing import NamedTuple
 
-from envs.agents.dialect import CHAT_COMPLETIONS, Dialect
+from envs.agents.dialect import CHAT_COMPLETIONS, Dialect, number_of
 from envs.agents.errors import OVER, Refused
 from envs.agents.requests import Request
 from envs.agents.tokens import TokenCounter
+from envs.contract import is_finite
+from envs.errors import BrokenContract
 
 CALLS_KEPT = 16  # answered calls of a session that a retry can still get
 ENDED = (OVER, 401, "invalid_api_key")
+
+
+class Payment(NamedTuple):
+    """A reward that the program has paid. number: of the turn; None: the current one"""
+
+    amount: float
+    number: int | None
 
 
 class Call:
@@ -58,7 +67,8 @@ class Session:
         self.name = ""  # of the program, for messages
         self.thread: threading.Thread | None = None  # in which it runs
         self.refused = False  # whether the last request got an error that no response causes
-        self.rewards: list[float] = []  # the program's threads append to it
+        self.turns = 0  # responses that the policy has given
+        self.payments: list[Payment] = []  # the program's threads append to it
         self.conversations: dict[str, list[dict]] = {}  # see `envs.agents.responses.parse`
         self.calls: list[Call] = []  # waiting ones, and the last answered ones for retries
         self.lock = threading.Lock()
@@ -89,9 +99,23 @@ class Session:
         request = dialect.parse(json.loads(body), self.sampling, self.conversations)
         return self.tokens.written(request)
 
-    def take_rewards(self) -> float:
-        """Return the sum of the rewards since the last call of this method."""
-        return math.fsum(self.rewards.pop(0) for _ in range(len(self.rewards)))
+    def pay(self, amount: float, turn: str | None = None) -> None:
+        """Keep a reward; programs get this method as `reward`.
+
+        turn: the id of the response that earned it; default: the last response
+        BrokenContract: it is not a finite number, or no response of the episode has this id
+        """
+        if not is_finite(amount):
+            raise BrokenContract(f"{self.name} paid {amount!r:.80}; it must be a finite number")
+        number = None if turn is None else number_of(turn)
+        if number is not None and not 1 <= number <= self.turns:
+            known = "the `id` of a completion, response or message that this episode has had"
+            raise BrokenContract(f"{self.name} paid the turn {turn!r:.80}; it must be {known}")
+        self.payments.append(Payment(float(amount), number))
+
+    def take_payments(self) -> list[Payment]:
+        """Return the payments since the last call of this method."""
+        return [self.payments.pop(0) for _ in range(len(self.payments))]
 
     def fail(self, error: Exception) -> None:
         """End the episode with an error that its program has not noticed."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from common.chat import Chat
 from common.wrapper import Wrapper
+from envs.credit import credited
 from envs.errors import EnvError, Fault
 from envs.pool.faults import check_false_starts
 from envs.text_env import Observation, Step
@@ -149,6 +150,7 @@ def _merged(turn: Step, call: Step) -> Step:
     """Return a turn with the reward and the end of an untrained call that followed it."""
     if call.fault:  # the call failed: the episode ends with the turn
         return replace(turn, truncated=True, fault=call.fault, first=call.first)
+    turn = credited(turn, *getattr(call, "earlier", ()))
     return replace(
         turn,
         reward=turn.reward + call.reward,

@@ -20,6 +20,7 @@ from common.plugins import UserError
 from envs import make_env
 from envs.agents import endpoint
 from envs.agents import threads as agent_threads
+from envs.checked import checked_act
 from envs.errors import BrokenContract, EnvError, Fault, fault_of
 from envs.pool.cursor import ResponseText
 from envs.pool.serial import training_seeds
@@ -40,7 +41,7 @@ def play():
 
     def play(program: str, *responses: str, seed=0, **options):
         first = begin(env(program, **options), seed)
-        return first, [act(made[-1], response) for response in responses]
+        return first, [checked_act(made[-1], response) for response in responses]
 
     play.env = env
     yield play
@@ -85,6 +86,28 @@ def test_a_completion_is_a_turn(play):
     assert [step.success for step in steps] == [False, False, True]
     assert steps[-1].metrics == {"letters": 8, "parse_failures": 0, "program_errors": 0}
     assert steps[0].reply == {"role": "assistant", "content": "yes"}
+
+
+def test_the_id_of_a_response_pays_its_turn(play):
+    _, steps = play("pays_earlier", "a", "pay 1", "pay 3", "pay 2")
+    # what belongs to the turn itself (pay 3) is its own reward, like all that is paid without an id
+    assert [step.reward for step in steps] == [0.0, 1.0, 1.0, 1.5]
+    assert [getattr(step, "earlier", ()) for step in steps] == [(), ((1, 1.0),), (), ((2, 1.0),)]
+
+
+def test_parallel_completions_are_paid_one_by_one(play):
+    _, steps = play("pays_parallel", *(f"worth {k}" for k in range(4)))
+    assert sum(step.reward for step in steps) == 0 + 1 + 2 + 3 + 0.5
+    # all come with the last Step, or with the one before it if the answers overtake one another
+    assert {pair for step in steps for pair in getattr(step, "earlier", ())} >= {(1, 0.0), (2, 1.0)}
+
+
+@pytest.mark.parametrize("named", ["'turn-3'", "'turn-0'", "'call00100'", "'turn-1 '", "int()"])
+def test_an_unknown_id_gets_one_line(play, named):
+    with pytest.raises(BrokenContract) as caught:
+        play("pays_earlier", "a", f"pay {named}")
+    message = f"pays_earlier paid the turn {eval(named)!r}; it must be the `id` of a completion"
+    assert str(caught.value).startswith(message)
 
 
 def test_the_next_prompt_is_what_the_program_sent(play):
@@ -344,6 +367,7 @@ AFTER_THE_END = """
 import logging, sys, threading, time
 from envs import make_env
 from envs.agents import threads as agent_threads
+from envs.checked import checked_act
 from envs.text_env import act, begin
 
 agent_threads.GRACE_SECONDS = 0.1

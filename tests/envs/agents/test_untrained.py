@@ -17,6 +17,8 @@ from memory.render import Prompt
 from ppo.engines.contract import Response
 from ppo.evaluation import EvaluationEpisodes
 from reports.zero_shot import Transcript
+from storage.collection import Turn
+from storage.credit import moved
 
 
 class Answers:
@@ -105,6 +107,15 @@ def test_rewards_before_the_first_turn_belong_to_it(pool):
     turn, end = play(envs, engine, first)
     assert (turn.response, turn.reward, turn.number) == ("a2", 7.0, 3)
     assert end.reward == 1.0  # nothing is left over
+
+
+def test_rewards_for_earlier_calls_find_their_turns(pool):
+    # call 3 pays for turn 1, and call 4, a turn, for call 2, which is untrained: so for turn 1
+    envs, engine, first = two_episodes(pool, "tuut", "t", given={2: "for 1", 3: "for 2"})
+    steps = play(envs, engine, first)
+    assert [step.reward for step in steps] == [1 + 2 + 4, 8, 1]
+    turns = moved([Turn(None, step) for step in steps])
+    assert [turn.step.reward for turn in turns] == [1 + 2 + 4 + 8, 0, 1]
 
 
 def test_an_episode_without_a_turn_is_a_fault_and_the_next_one_takes_its_place(pool):
