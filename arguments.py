@@ -69,7 +69,7 @@ class Environment:
     data: str | None = flag(None, "rows of gsm8k, JSONL or parquet (default: generated ones)", type=os.path.abspath, metavar="PATH")
     prompts: dict | None = flag(None, "your own prompts instead of ours, TOML: docs/environments.md", type=prompts_of, metavar="FILE")
     upstream: str | None = flag(None, "base URL that answers agents' requests for other models", metavar="URL")
-    memory: str = flag("window", "window, action, periodic, full, verbatim or module:Class")
+    memory: str = flag("window", "window, action, periodic, full, notes, summary, verbatim or module:Class")
     memory_length: Whole = flag(1, "past turns in a prompt")
     history_thinking: Literal["keep", "strip"] = flag("keep", "whether later prompts keep the text between <think> and </think>")
 

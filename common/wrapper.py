@@ -1,4 +1,4 @@
-"""An object around another one: an engine that is measured, or a pool that can be stopped."""
+"""An object around another one: an engine that is measured, a memory that forgets thoughts."""
 
 
 class Wrapper:

@@ -1,5 +1,6 @@
-"""The environments of a command line: one or several tasks, --prompts and --on-invalid end."""
+"""The environments of a command line: tasks, --prompts, --on-invalid end, what --memory asks."""
 
+from collections.abc import Callable
 from functools import partial
 
 import gymnasium
@@ -10,15 +11,22 @@ from envs.mixture import Mixture, tasks_of
 from envs.prompts import filled
 
 
-def make_variant(name: str, prompts: dict | None = None, on_invalid: str = "default", **options):
+def make_variant(
+    name: str,
+    prompts: dict | None = None,
+    on_invalid: str = "default",
+    asks: Callable | None = None,
+    **options,
+):
     """Make the environment `name`, as `envs.make_env` does, or the mixture of tasks that it names.
 
     prompts: a user's own, in the place of ours; see `envs.prompts`
     on_invalid: "end" ends an episode, as a failure, at a response that names no action
+    asks: what `envs.asking` returns for a memory; it is the outermost wrapper
     """
     tasks = tasks_of(name)
     if len(tasks) > 1:
-        make = partial(make_variant, prompts=prompts, on_invalid=on_invalid, **options)
+        make = partial(make_variant, prompts=prompts, on_invalid=on_invalid, asks=asks, **options)
         return Mixture(tasks, make)
     [name] = tasks
     env = make_env(name, **options)
@@ -28,7 +36,7 @@ def make_variant(name: str, prompts: dict | None = None, on_invalid: str = "defa
         env = EndsWhenInvalid(env)
     if prompts:
         env = OwnPrompts(env, prompts.get(key_of(name), {}))
-    return env
+    return asks(env) if asks else env
 
 
 class Variant(gymnasium.Wrapper):

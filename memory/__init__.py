@@ -12,6 +12,8 @@ MEMORIES = {
     "action": "memory.variants:ActionMemory",
     "periodic": "memory.variants:PeriodicMemory",
     "full": "memory.variants:FullMemory",
+    "notes": "memory.notes:NotesMemory",
+    "summary": "memory.summary:SummaryMemory",
     "verbatim": "memory.verbatim:VerbatimMemory",
 }
 
@@ -27,13 +29,18 @@ def make(name: str, length: int):
     return find("memory", name, MEMORIES)(length)
 
 
-def make_memories(environment, pasts: list[tuple]) -> list:
-    """Make a memory for each past: the first observation of an episode and its Steps since."""
+def make_memory(name: str, length: int, keep: bool):
+    """Return a memory as `make` does. keep: whether it keeps the reasoning of earlier turns"""
     from memory.thoughts import ThoughtMemory
 
+    return ThoughtMemory(make(name, length), keep)
+
+
+def make_memories(environment, pasts: list[tuple]) -> list:
+    """Make a memory for each past: the first observation of an episode and its Steps since."""
     name, length = environment.memory, environment.memory_length
     keep = environment.history_thinking == "keep"
-    memories = [ThoughtMemory(make(name, length), keep) for _ in pasts]
+    memories = [make_memory(name, length, keep) for _ in pasts]
     for memory, (first, steps) in zip(memories, pasts, strict=True):
         memory.reset(first)
         for step in steps:

@@ -7,6 +7,7 @@ from common.chat import Chat
 from common.cli import print_status
 from common.plugins import UserError, check_call, defined_at, find
 from common.template import check_template, is_message
+from common.wrapper import Wrapper
 from memory import MEMORIES
 from memory.render import Renderer
 from memory.spelled import SafeRenderer, imitable
@@ -46,28 +47,25 @@ def make_users_memory(name: str, length: int) -> "UsersMemory":
     return UsersMemory(memory(length))
 
 
-class UsersMemory:
+class UsersMemory(Wrapper):
     """A user's memory, which may return plain lists of messages and need not know of faults."""
-
-    def __init__(self, memory):
-        self.memory = memory
 
     def reset(self, observation) -> None:
         """Begin an episode."""
         self.observation = observation
-        self.memory.reset(observation)
+        self.inner.reset(observation)
 
     def update(self, step) -> None:
         """Remember a turn. A failed environment has shown nothing new."""
         if not step.fault:
             self.observation = step.observation
-            self.memory.update(step)
+            self.inner.update(step)
 
     def messages(self) -> Chat:
         """Return the prompt of the next turn, with the template and the sampling it needs."""
-        messages, now = self.memory.messages(), self.observation
+        messages, now = self.inner.messages(), self.observation
         if not (isinstance(messages, list) and messages and all(map(is_message, messages))):
-            kind = type(self.memory)
+            kind = type(self.inner)
             line = f"{kind.__name__}.messages returned {messages!r:.80}; it must return dicts"
             raise UserError(f"{defined_at(kind.messages)}{line} of two texts, role, content")
         chat = Chat.of(messages, now.template)

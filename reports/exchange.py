@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 
 from common.chat import END_OF_THOUGHT, THINK
+from common.parts import part_starts
 from ppo.engines.text import action_token
 
 MAX_CALL_LINE = 76  # characters; longer calls take several lines
@@ -17,7 +18,8 @@ MAX_CALL_LINE = 76  # characters; longer calls take several lines
 class Part:
     """Part of a response. A token that straddles the end belongs to the next part."""
 
-    label: str  # REASONING, SAYS and CALL; in environments without messages THINK and ACTION
+    # REASONING, SAYS and CALL; in environments without messages THINK, NOTES, ACTION and SUMMARY
+    label: str
     text: str
     first: int  # index of its first token
     end: int  # index after its last token
@@ -36,7 +38,9 @@ def parts_of(turn: dict) -> list[Part]:
     text, tokens = turn["response"], turn["tokens"]
     thought, action = thought_end(turn), turn["action_at"]
     if turn.get("reply") is None:
-        ends = {"REASONING": thought, "THINK": action, "ACTION": len(text)}
+        starts = part_starts(text, action)
+        borders = zip(["THINK", *starts], [*starts.values(), len(text)], strict=True)
+        ends = {"REASONING": thought} | dict(borders)
     elif calls_of(turn["reply"]) or not turn["valid"]:
         ends = {"REASONING": thought, "SAYS": action, "CALL": len(text)}
     else:  # a plain message: its action begins where the text does

@@ -42,7 +42,7 @@ def _turn_lines(turn: dict, prompts: bool, colour: str, bound: float | None) -> 
     if prompts:
         yield from ("   | " + line for line in escape_hidden(turn["prompt"]).split("\n"))
     shown = {part.label: _shown(turn, part, colour, bound) for part in parts_of(turn)}
-    if shown.keys() <= {"THINK", "ACTION"}:  # these parts start with their names
+    if shown.keys() <= {"THINK", "NOTES", "ACTION", "SUMMARY"}:  # they start with their names
         yield "".join(shown.values())
     else:
         if bound is None and turn["valid"]:

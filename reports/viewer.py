@@ -23,6 +23,7 @@ from common.run_file import rewritten
 from reports import dialogue
 from reports.dialogue import escape_hidden
 from reports.exchange import LoggedMessage, messages_of, parts_of
+from reports.notes import note_changes
 from reports.program import Program
 from reports.run_files import facts_of
 from reports.transcript import transcript_lines
@@ -116,7 +117,7 @@ def dialogue_page(run: Path, episodes: list[LoggedEpisode], frames: dict) -> str
     """Return the HTML. frames: (env, episode) -> data URIs, before each turn and after the last."""
     uris = list(dict.fromkeys(uri for uris in frames.values() for uri in uris))
     index = {uri: k for k, uri in enumerate(uris)}  # equal images are stored once
-    turns = [[_turn_data(turn) for turn in episode.turns] for episode in episodes]
+    turns = [_turns_data(episode.turns) for episode in episodes]
     labels = {label for each in turns for turn in each for label, _ in turn["parts"]}
     data = {
         "run": escape_hidden(run.resolve().name),
@@ -142,6 +143,14 @@ def _turns_script(turns: list[dict]) -> str:
 def _script_text(data) -> str:
     """Return JSON in ASCII without "<", so that nothing in it can close the script element."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _turns_data(turns: list[dict]) -> list[dict]:
+    data = [_turn_data(turn) for turn in turns]
+    for turn, changes in zip(data, note_changes(turns), strict=True):
+        if changes:  # few runs have notes
+            turn["notes"] = [(kind, escape_hidden(words)) for kind, words in changes]
+    return data
 
 
 def _turn_data(turn: dict) -> dict:

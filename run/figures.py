@@ -5,12 +5,14 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from common.parts import ACTION, NOTES, SUMMARY, part_starts
 from ppo.engines.text import action_token
 from ppo.losses import explained_variance
 from storage.batch import trained_scores
 from storage.episodes import WINDOW, Episode, Episodes, means
 from storage.merged import share_saved
 
+PARTS = ("THINK", ACTION, NOTES, SUMMARY)  # of a response; all have the first two
 FEWEST = 20  # ended episodes that a mean over episodes needs
 
 
@@ -103,26 +105,28 @@ def _engine_gap(batch) -> dict[str, float | None]:
 
 
 def _kl_figures(batch) -> dict[str, float | None]:
-    """KL to the reference. Its split at the ACTION marker shows the paper's "action hacking"."""
+    """KL to the reference. Its split into the parts of a response shows the paper's "action
+    hacking"; notes and summaries are parts where there are any."""
     mask = batch.response_mask  # (E, N, T)
     kl = batch.logps - batch.ref_logps
-    acting = mask & _action_mask(batch)
+    part = _parts(batch)
+    names = [name for k, name in enumerate(PARTS) if k < 2 or bool((mask & (part == k)).any())]
     return {
         "kl/ref": batch.mean_kl(),
         "kl/ref_k3": (torch.exp(-kl) - 1 + kl)[mask].mean().item(),  # never negative
-        "kl/ref_think": _mean(kl[mask & ~acting]),
-        "kl/ref_action": _mean(kl[acting]),
+        **{f"kl/ref_{n.lower()}": _mean(kl[mask & (part == PARTS.index(n))]) for n in names},
     }
 
 
-def _action_mask(batch) -> Tensor:
-    """Return (E, N, T), True from the token in which the ACTION part of a response begins."""
+def _parts(batch) -> Tensor:
+    """Return (E, N, T), the number in PARTS of the part of a response that a token belongs to."""
     E, N, T = batch.logps.shape
-    starts = torch.zeros(E * N, dtype=torch.long)  # of a missing turn the mask knows no token
-    turns = batch.played.values()
-    firsts = [action_token(r.pieces, r.text, step.action_at) for r, step in turns]
-    starts[batch.rows] = torch.tensor(firsts)
-    return (torch.arange(T) >= starts.view(E, N, 1)).to(batch.logps.device)
+    parts = torch.zeros(E * N, T, dtype=torch.long)  # of a missing turn the mask knows no token
+    for row, (response, step) in batch.played.items():
+        for name, start in part_starts(response.text, step.action_at).items():
+            first = action_token(response.pieces, response.text, start)
+            parts[row, first:] = PARTS.index(name)
+    return parts.view(E, N, T).to(batch.logps.device)
 
 
 def _mean(tensor: Tensor) -> float | None:

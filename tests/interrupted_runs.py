@@ -13,6 +13,9 @@ KINDS = {  # name -> flags
     "groups": "--env-name toy --advantages grpo --group-size 2 --max-episode-steps 2",
     "lora": f"--env-name toy {WARM} --lora-rank 2 --max-episode-steps 3",
     "agents": f"{AGENT} {WARM}",
+    # responses of six random tokens: most leave the notes as they were, and all sum up
+    "notes": f"--env-name toy {WARM} --memory notes --response-limit 12",
+    "summaries": f"--env-name toy {WARM} --memory summary --memory-length 2",
     "workers": f"--env-name toy {WARM} --max-episode-steps 3 --env-workers 2",
 }
 # Which worker answers first decides what the engine batches together, and so its rounding.

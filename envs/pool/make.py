@@ -5,6 +5,7 @@ from functools import partial
 
 from common.execution import execution
 from envs import AGENT
+from envs.asking import asking
 from envs.mixture import tasks_of
 from envs.pool.resilient import ResilientPool
 from envs.registered import announce_time_limit
@@ -27,6 +28,7 @@ def make_envs(
         data=environment.data,
         prompts=environment.prompts,
         on_invalid=environment.on_invalid,
+        asks=asking(environment, generation),
     )
     processes, threads, timeout = execution(environment.env_workers)
     if name.startswith(AGENT):

@@ -164,7 +164,7 @@ def test_an_implied_time_limit_is_announced_once(name, typed, lines, capfd):
     announce_time_limit.cache_clear()
     args = SimpleNamespace(
         env_name=f"test_envs:{name}-v0", format_penalty=0.1, max_episode_steps=typed, data=None,
-        prompts=None, on_invalid="default", env_workers="2,timeout=60",
+        prompts=None, on_invalid="default", memory="window", env_workers="2,timeout=60",
     )  # fmt: skip
     for _ in range(2):  # training and an evaluation
         vec_env = make_envs(args, None, training_seeds(0, range(4)))
@@ -199,7 +199,7 @@ def test_a_foreign_environment_has_random_numbers_of_its_own():
 def test_threads_leave_the_random_state_alone():
     args = SimpleNamespace(
         env_name=RESTLESS, format_penalty=0.1, max_episode_steps=4, data=None, prompts=None,
-        on_invalid="default",
+        on_invalid="default", memory="window",
         env_workers="threads:1",
     )  # fmt: skip
     random.seed(9)

@@ -83,7 +83,7 @@ def test_turns_with_tools_and_a_user(name, length, shown):
 
 
 def test_first_turn_is_the_same_in_all_with_a_window():
-    for name in memory.MEMORIES.keys() - {"verbatim", "full"}:
+    for name in memory.MEMORIES.keys() - {"verbatim", "full", "summary"}:
         assert after(name, 1, turns=0) == [
             {"role": "system", "content": "system 0"},
             {"role": "user", "content": "Current Observation:\nnow 0\n\nAnswer!"},
@@ -134,7 +134,9 @@ def test_final_observation_is_shown_after_the_last_turn():
     assert messages[-1]["content"] == "Current Observation:\nnow 10\n\nAnswer!"
 
 
-@pytest.mark.parametrize("name", ["window", "action", "periodic", "full", "verbatim"])
+@pytest.mark.parametrize(
+    "name", ["window", "action", "periodic", "full", "notes", "summary", "verbatim"]
+)
 @pytest.mark.parametrize("messages", [(), ({"role": "user", "content": "hi"},)])
 def test_a_fault_leaves_the_memory_as_it_is(name, messages):
     """The environment has shown nothing new: what the policy saw last is what V is asked of."""
@@ -252,7 +254,7 @@ class Forgetful(WindowMemory):
 
 
 def test_own_class():
-    assert memory.make(f"{__name__}:Forgetful", 3).memory.length == 3
+    assert memory.make(f"{__name__}:Forgetful", 3).inner.length == 3
 
 
 class Brief(WindowMemory):
@@ -283,7 +285,7 @@ def test_the_sampling_options_of_an_observation_reach_the_chat(name):
         (
             "windw",
             1,
-            "unknown memory 'windw'; choices: window, action, periodic, full, verbatim, or module",
+            "unknown memory 'windw'; choices: window, action, periodic, full, notes, summary, ve",
         ),
         ("no_such_module:Memory", 1, "'no_such_module:Memory' cannot be imported .*; choices: win"),
         ("memory.window:Window", 1, "'memory.window' has no 'Window'; choices: window, acti"),

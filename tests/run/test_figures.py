@@ -69,6 +69,26 @@ def test_kl_before_and_after_the_action_marker(pieces, action_at, think, action)
         assert metrics[name] == expected, name
 
 
+def test_kl_of_notes_and_summaries_is_apart():
+    rollouts = make_collection(2, 1)
+    noted = ["a", "NOTES:", " n", "ACTION:", " b", "<end>"]  # at characters 1 and 9
+    response = replace(answer([1], [5, 6, 7, 8, 9, 1], pieces=noted), text="aNOTES: nACTION: b")
+    play(rollouts, 0, response, action_at=9)
+    summed = ["a", "SUMMARY:", "<end>"]
+    response = replace(answer([1], [4, 3, 2], pieces=summed), text="aSUMMARY:")
+    play(rollouts, 0, response, action_at=1)
+    rollouts.finish(0, make_prompt([4]))
+    metrics = batch_figures(scored(rollouts))
+    parts = {"think": [5, 4], "notes": [6, 7], "action": [8, 9, 1], "summary": [3, 2]}
+    for name, part in parts.items():  # k1 = -i / 200
+        expected = pytest.approx(-sum(part) / len(part) / 200)
+        assert metrics[f"kl/ref_{name}"] == expected, name
+    others = batch_figures(scored()).keys()
+    assert {"kl/ref_think", "kl/ref_action"} == {n for n in others if n.startswith("kl/ref_")} - {
+        "kl/ref_k3"
+    }
+
+
 def test_success_is_that_of_finished_episodes(monkeypatch):
     monkeypatch.setattr("run.figures.FEWEST", 3)
     rollouts = make_collection(4, 2)

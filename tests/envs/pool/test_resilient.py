@@ -375,6 +375,7 @@ def test_the_environments_of_the_command_line():
         env_name="toy",
         format_penalty=0.25,
         on_invalid="default",
+        memory="window",
         max_episode_steps=1,
         env_workers=0,
         data=None,
