@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ppo.advantages import whiten
 from ppo.kl import k3
-from ppo.losses import first_token_weights, policy_loss, value_loss
+from ppo.losses import first_token_weights, policy_loss, sampled_logps, value_loss
 from ppo.optimizer import Stepper
 
 GROUPS = ("actor", "critic")  # of parameters, each with its learning rate
@@ -30,15 +30,17 @@ class Agent:
     generator: shuffles the turns, in the same way on all ranks
     make_stepper: `Stepper`, or what `ppo.distributed.make_stepper` returns
     policy_loss: takes the arguments of PPO's and returns what that returns
+    old_logps: what ratios are taken against, as `sampled_logps`
     terms: of the loss besides PPO's, each (scores, batch, micro_batch) -> its sum over the tokens
     """
 
     def __init__(
         self, settings, actor_critic, generator: torch.Generator, make_stepper: Callable = Stepper,
-        policy_loss: Callable = policy_loss, terms: Sequence = (),
+        policy_loss: Callable = policy_loss, old_logps: Callable = sampled_logps,
+        terms: Sequence = (),
     ):  # fmt: skip
         self.settings, self.actor_critic, self.generator = settings, actor_critic, generator
-        self.policy_loss, self.terms = policy_loss, terms
+        self.policy_loss, self.old_logps, self.terms = policy_loss, old_logps, terms
         groups = self._parameter_groups()
         self.base_lrs = [group["lr"] for group in groups]
         # Weight decay would pull the policy towards 0, not towards the reference. A second beta of
@@ -158,7 +160,7 @@ class Agent:
         for micro in batch.micro_batches(rows):
             # Without a bonus entropies carry no gradient, which saves memory.
             scores = self.stepper.model(micro, entropy_grad=settings.entropy_coef > 0)
-            old_logps = batch.take(batch.logps, micro.rows)  # (R,), like all that follow
+            old_logps = self.old_logps(batch, micro, scores.logps)  # (R,), like all that follow
             gains = batch.take(advantages, micro.rows)
             policy, clipped = self.policy_loss(scores.logps, old_logps, gains, settings.clip)
             value = self._value_loss(batch, micro, scores.values)

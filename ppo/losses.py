@@ -15,17 +15,24 @@ def policy_loss(
 
     loss = max(-A ratio, -A clip(ratio, 1 - clip, 1 + clip)),  ratio = exp(logps - old_logps)
     """
-    return surrogate((logps - old_logps).exp(), advantages, clip)
+    return surrogate((logps - old_logps).exp(), advantages, 1 - clip, 1 + clip)
 
 
-def surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """The clipped surrogate of given ratios (R,)."""
+def surrogate(
+    ratio: Tensor, advantages: Tensor, least: float, most: float
+) -> tuple[Tensor, Tensor]:
+    """The surrogate of given ratios (R,), clipped to least and most."""
     plain = -advantages * ratio
     # Beyond the clip range this side is constant, so a token that has gone far enough in the
     # direction of its advantage gets no more gradient.
-    limited = -advantages * ratio.clamp(1 - clip, 1 + clip)
+    limited = -advantages * ratio.clamp(least, most)
     # The maximum is the pessimistic side: the clip limits gains, never the way back.
     return torch.maximum(plain, limited), (limited > plain)
+
+
+def sampled_logps(batch, micro_batch, logps: Tensor) -> Tensor:
+    """Return log pi_old of a micro-batch's tokens (R,), whatever their log-probs are now."""
+    return batch.take(batch.logps, micro_batch.rows)
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:

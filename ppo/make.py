@@ -9,7 +9,7 @@ from ppo.agent import Agent
 from ppo.criticless import CriticlessAgent
 from ppo.distributed import make_stepper
 from ppo.kl import KLPenalty
-from ppo.terms import KLInLoss, make_policy_loss, terms_of
+from ppo.terms import KLInLoss, make_old_logps, make_policy_loss, terms_of
 from ppo.warmup import WarmUp, every_fourth
 
 KL_PENALTIES = {"reward": KLPenalty, "loss": KLInLoss}  # --kl-in
@@ -26,7 +26,8 @@ def make_agent(update, actor_critic, ranks: Ranks, seed: int, kl: KLPenalty | No
         actor_critic,
         torch.Generator().manual_seed(seed),
         make_stepper(ranks, update.zero_stage, update.offload_optimizer),
-        policy_loss=make_policy_loss(update.tis_cap),
+        policy_loss=make_policy_loss(update.clip, update.tis_cap),
+        old_logps=make_old_logps(update.clip),
         terms=terms_of(kl),
     )
 

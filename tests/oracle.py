@@ -23,6 +23,7 @@ from conftest import make_settings  # noqa: E402
 from oracle_cases import INF, draw_case, draw_turns, make_batch, make_model  # noqa: E402
 
 import ppo.model.decoder as decoder  # noqa: E402
+from common.clip import clip_range  # noqa: E402
 from common.ranks import ALONE  # noqa: E402
 from ppo.advantages import make_estimator, whiten  # noqa: E402
 from ppo.agent import Agent  # noqa: E402
@@ -32,7 +33,7 @@ from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model.actor_critic import Reference  # noqa: E402
 from ppo.model.lora import AdaptersOff  # noqa: E402
 from ppo.model.make import build  # noqa: E402
-from ppo.terms import KLInLoss, make_policy_loss, terms_of  # noqa: E402
+from ppo.terms import KLInLoss, make_old_logps, make_policy_loss, terms_of  # noqa: E402
 
 NAMES = ("gamma_step", "lam_step", "gamma_token", "lam_token")
 
@@ -179,13 +180,15 @@ def check(seed: int, ranks=ALONE) -> float:
     decoder.LOGITS_PER_CHUNK = case.chunk
     model, reference = make_models(case, seed)
     kl = (KLInLoss if case.kl_in == "loss" else KLPenalty)(case.kl, case.estimate, None)
+    clip = clip_range("turn:" * case.per_turn + f"{case.clip}:{case.clip + case.higher}")
     settings = make_settings(
-        clip=case.clip, value_clip=case.value_clip, first_token_weight=case.first,
+        clip=clip, value_clip=case.value_clip, first_token_weight=case.first,
         entropy_coef=case.entropy, whiten=case.whiten, minibatch=sum(map(len, turns)) // 2,
     )  # fmt: skip
     agent = (CriticlessAgent if case.grouped else Agent)(
         settings, model, torch.Generator().manual_seed(seed), make_stepper(ranks, 0, False),
-        policy_loss=make_policy_loss(case.cap), terms=terms_of(kl),
+        policy_loss=make_policy_loss(clip, case.cap), old_logps=make_old_logps(clip),
+        terms=terms_of(kl),
     )  # fmt: skip
     batch = make_batch(case, turns, nexts, ranks)
     plan = agent.plan(batch)
@@ -274,8 +277,11 @@ class Known:
             turn, old = self.turns[n][t], self.old[n][t]
             logps, entropies = naive.logps(naive.actor, turn)
             gains = (torch.tensor(self.advantages[n][t]) - self.shift) / self.scale
-            ratio = (logps - old).exp().clamp(max=case.cap or INF)
-            clipped = ratio.clamp(1 - case.clip, 1 + case.clip)
+            ratio = (logps - old).exp()
+            if case.per_turn:  # of the turn's probability, the geometric mean over its tokens
+                ratio = ratio.detach().prod() ** (1 / len(old)) * (logps - logps.detach()).exp()
+            ratio = ratio.clamp(max=case.cap or INF)
+            clipped = ratio.clamp(1 - case.clip, 1 + case.clip + case.higher)
             total = total + torch.maximum(-gains * ratio, -gains * clipped).sum()
             total = total - case.entropy * entropies.sum()
             if case.kl_in == "loss":

@@ -1,6 +1,7 @@
 """The losses and the KL estimators, with numbers derived by hand."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch.testing import assert_close
 
 from ppo.kl import HORIZON, KL_ESTIMATES, KLPenalty
 from ppo.losses import explained_variance, first_token_weights, policy_loss, value_loss
-from ppo.terms import capped_policy_loss
+from ppo.terms import make_old_logps, make_policy_loss
 
 
 def test_the_policy_loss_is_clipped_only_beyond_the_range():
@@ -40,11 +41,41 @@ def test_first_token_weights():
 def test_a_capped_ratio_bounds_the_loss_of_a_bad_token():
     # the engine gave e^-3 to a token whose probability is 1: the ratio 20.1 is capped at 2
     logps, old = torch.zeros(2, requires_grad=True), torch.tensor([-3.0, math.log(1 / 1.5)])
-    loss, clipped = capped_policy_loss(logps, old, torch.tensor([-1.0, -1.0]), 0.2, cap=2.0)
+    capped = make_policy_loss(0.2, tis_cap=2.0)
+    loss, clipped = capped(logps, old, torch.tensor([-1.0, -1.0]), 0.2)
     assert_close(loss, torch.tensor([2.0, 1.5]))  # 20.1 without the cap; 1.5 is below it
     loss.sum().backward()
     assert logps.grad.tolist() == pytest.approx([0.0, 1.5])  # beyond the cap there is no gradient
     assert not clipped.any()  # PPO's own clip bounds gains only
+
+
+def test_gains_have_a_bound_of_their_own():
+    # LOW .1, HIGH .3; ratios 1.5 and .5 with A = 1, -1, as above
+    #   ratio 1.5: A = 1: max(-1.5, -1.3) = -1.3, clipped;   A = -1: 1.5
+    #   ratio .5:  A = 1: -.5;                               A = -1: max(.5, .9) = .9, clipped
+    ratios = torch.tensor([1.5, 1.5, 0.5, 0.5])
+    advantages = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    higher = make_policy_loss("0.1:0.3", tis_cap=None)
+    loss, clipped = higher(ratios.log(), torch.zeros(4), advantages, "0.1:0.3")
+    assert_close(loss, torch.tensor([-1.3, 1.5, -0.5, 0.9]))
+    assert clipped.tolist() == [True, False, False, True]
+    assert make_policy_loss(0.1, None) is policy_loss  # the paper's own
+
+
+def test_tokens_of_a_turn_share_a_ratio():
+    # turns of 2 and 1 tokens: ratios 4 and 1 have the geometric mean 2; the other turn has its own
+    old = torch.tensor([[0.0, 0.0], [math.log(2.0), 0.0]])
+    mask = torch.tensor([[True, True], [True, False]])
+    batch = SimpleNamespace(
+        logps=old, masks=lambda rows: mask[rows], take=lambda values, rows: values[rows][mask[rows]]
+    )
+    micro = SimpleNamespace(rows=torch.tensor([0, 1]))
+    logps = torch.tensor([math.log(4.0), 0.0, 0.0], requires_grad=True)
+    ratio = (logps - make_old_logps("turn:0.2")(batch, micro, logps)).exp()
+    assert_close(ratio, torch.tensor([2.0, 2.0, 0.5]))
+    ratio.sum().backward()  # d ratio / d logp is the ratio, as a token's own ratio would have it
+    assert_close(logps.grad, torch.tensor([2.0, 2.0, 0.5]))
+    assert_close(make_old_logps(0.2)(batch, micro, logps), torch.tensor([0, 0, math.log(2.0)]))
 
 
 def test_explained_variance():
