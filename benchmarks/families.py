@@ -57,7 +57,7 @@ FAMILIES = [
     ("LFM2", "Lfm2", "Lfm2", dict(layer_types=["conv", "full_attention"], block_ff_dim=32)),
     ("Llama 4 (text)", "Llama4Text", "Llama4",
      dict(attention_chunk_size=WINDOW, num_local_experts=2, intermediate_size_mlp=32,
-          layer_types=["chunked_attention", "full_attention"])),
+          no_rope_layers=[1, 0])),
 ]  # fmt: skip
 
 

@@ -54,14 +54,13 @@ def check_first_push(engine, actor_critic, prompt_limit: int) -> None:
     other = "--engine vllm" if engine.name == "TransformersEngine" else "--engine transformers"
     turns, gaps = test_turns(actor_critic.lm, prompt_limit + engine.response_limit), []
     try:
-        for number, (ids, asked) in enumerate(zip(*turns, strict=True)):
+        for slot, (ids, asked) in enumerate(zip(*turns, strict=True)):
             prompt = ids[: min(int(asked.nonzero()[-1]) + 1 - ASKED, prompt_limit)].tolist()
-            engine.submit(0, Probe(prompt), (number,))
-            while not engine.idle:
-                for _, response in engine.step():
-                    got, logps = response.ids, response.logps
-                    temperature = response.temperature
-                    gaps.append(token_gaps(actor_critic, prompt, got, logps, temperature))
+            engine.submit(slot, Probe(prompt), (slot,))  # together, so that the shorter is padded
+        while not engine.idle:
+            for _, response in engine.step():
+                prompt, got, logps = response.prompt.ids, response.ids, response.logps
+                gaps.append(token_gaps(actor_critic, prompt, got, logps, response.temperature))
     except (RunError, UserError):
         raise
     except Exception as error:  # engines fail in many ways at models that are not theirs

@@ -45,6 +45,7 @@ from ppo.engines.vllm_arguments import (  # noqa: E402
 )
 
 CUDA = current_platform.is_cuda()
+SCALED = 2**15  # most tokens of a turn for which vLLM leaves out Llama 4's factor of long ones
 STATES = {"linear_attention", "conv", "mamba"}  # kinds of layers with a state, not keys and values
 
 
@@ -67,7 +68,7 @@ def start_vllm(
     OutOfMemory: it lacks memory
     """
     config = AutoConfig.from_pretrained(model).get_text_config()
-    check_support(config)
+    check_support(config, length)
     tokens = 2 * max_num_seqs * length  # whose keys and values a CPU keeps
     arguments = engine_arguments(
         model=model,
@@ -133,17 +134,39 @@ def extra_options(sampling: Sampling) -> dict:
     return options
 
 
-def check_support(config) -> None:
-    """CannotRun: vLLM starts with the model, but cannot compute it here or take over its weights"""
-    if config.model_type == "gpt_oss":
+def check_support(config, length: int) -> None:
+    """CannotRun: vLLM starts with the model, but it cannot compute it here, or computes another
+
+    length: most tokens of a prompt and its response
+    """
+    kinds = list(getattr(config, "layer_types", None) or [])
+    for origin, assumed in assumed_kinds(config).items():
+        if assumed != kinds:
+            raise CannotRun(
+                f"vLLM takes the kinds of layers of {config.model_type} from {origin}, which this "
+                "model's layer_types contradict; use --engine transformers"
+            )
+    if getattr(config, "attn_temperature_tuning", False) and config.floor_scale < length <= SCALED:
         raise CannotRun(
-            "vLLM does not take over the experts and attention sinks of gpt-oss while it runs: its "
-            "loader writes past its own reload; use --engine transformers"
+            f"vLLM does not scale this model's attention beyond {config.floor_scale} tokens unless "
+            f"--prompt-limit + --response-limit exceed {SCALED}; use --engine transformers"
         )
-    states = STATES & set(getattr(config, "layer_types", None) or [])
+    states = " and ".join(sorted(STATES & set(kinds)))
     if states and not CUDA:
-        kinds = " and ".join(sorted(states))
-        raise CannotRun(f"vLLM has no kernel for {kinds} on a CPU; use --engine transformers")
+        raise CannotRun(f"vLLM has no kernel for {states} on a CPU; use --engine transformers")
+
+
+def assumed_kinds(config) -> dict[str, list[str]]:
+    """Return the kinds of layers that vLLM assumes where it does not read `layer_types`, by what
+    it assumes them from."""
+    if config.model_type == "llama4_text":
+        ropes = config.no_rope_layers  # 1: with a rotation
+        kinds = ["chunked_attention" if rope else "full_attention" for rope in ropes]
+        return {"no_rope_layers": kinds}
+    if config.model_type == "gpt_oss":
+        two = ["sliding_attention", "full_attention"]
+        return {"their order": [two[number % 2] for number in range(config.num_hidden_layers)]}
+    return {}
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The weights of the vLLM engine: how they come from the trainer, and whether they have arrived."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +11,13 @@ from ppo.engines.checked import Probe, token_gaps
 from ppo.engines.vllm_settings import CUDA
 
 PROBES = 4  # prompts on which the log-probs are compared
+# gpt-oss: what its files have for all experts of a layer -> vLLM's name of the same for one expert
+EXPERTS = {
+    "gate_up_proj": "w13_weight",
+    "gate_up_proj_bias": "w13_bias",
+    "down_proj": "w2_weight",
+    "down_proj_bias": "w2_bias",
+}
 
 
 class WholeWeights:
@@ -26,11 +34,16 @@ class WholeWeights:
 def load_weights(llm, lm, weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> None:
     """Stream parameters by name into vLLM's, one at a time. lm: the model they belong to"""
     weights = ((name, weight.to(dtype)) for name, weight in as_in_files(lm, weights))
+    sinks = {}
+    if lm.config.model_type == "gpt_oss":
+        weights = as_gpt_oss(weights, sinks)
     # All in one call, because vLLM packs a fused layer when its last part has come. (Not by
     # load_weights: on a CPU it would miss the packed copies that layers compute with.)
     if not CUDA:
         llm.apply_model(_forget_packed_experts)
     llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+    if sinks:
+        llm.apply_model(partial(_fill, weights=sinks))
     if not CUDA:
         llm.apply_model(_repack_head)
     emptied = llm.reset_prefix_cache()
@@ -43,6 +56,30 @@ def as_in_files(lm, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str
     """
     for name, weight in weights:
         yield from revert_weight_conversion(lm, {name: weight}).items()
+
+
+def as_gpt_oss(
+    weights: Iterable[tuple[str, Tensor]], sinks: dict[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a gpt-oss model, its experts one by one. Its attention sinks are put
+    into `sinks` instead, by vLLM's names.
+
+    vLLM's loader copies whole experts and sinks to where, in a reload, there is only a shape.
+    """
+    for name, weight in weights:
+        place, _, last = name.rpartition(".")
+        if last == "sinks":
+            sinks[name.replace(".self_attn.", ".attn.")] = weight.clone()
+        elif place.endswith(".mlp.experts"):
+            for number, expert in enumerate(weight):
+                yield f"{place}.{number}.{EXPERTS[last]}", expert
+        else:
+            yield name, weight
+
+
+def _fill(model, weights: dict[str, Tensor]) -> None:
+    for name, weight in weights.items():
+        model.get_parameter(name).data.copy_(weight)
 
 
 def _forget_packed_experts(model) -> None:

@@ -22,7 +22,9 @@ from ppo.model.variants import beyond, make_plain, with_whole_layers
 
 KNOWN = "supported are decoders such as Llama, Qwen2, Qwen3, Mistral, OLMo 2 and 3, SmolLM3"
 PARTS = ("embed_tokens", "layers", "rotary_emb", "norm")
-BOUNDS = ("sliding_window", "attention_chunk_size", "original_max_position_embeddings")
+BOUNDS = (
+    "sliding_window", "attention_chunk_size", "original_max_position_embeddings", "floor_scale",
+)  # fmt: skip
 SHORT, BEYOND, ASKED = 24, 16, 6  # tokens: of a turn, beyond a boundary, and of each response
 LONG, SLOW = 1024, 5.0  # tokens and seconds from which the test is told of
 # Largest difference of two logits that rounding explains, when the largest logit is 100.

@@ -83,18 +83,21 @@ def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
     UserError: peft is missing, or no matrix has so high a rank
     """
     base = lm.name_or_path
-    linear = [layer for layer in lm.modules() if isinstance(layer, nn.Linear)]
-    largest = max((min(x.in_features, x.out_features) for x in linear), default=rank)
+    linear = {name: layer for name, layer in lm.named_modules() if isinstance(layer, nn.Linear)}
+    largest = max((min(x.in_features, x.out_features) for x in linear.values()), default=rank)
     if rank > largest:
         raise UserError(f"--lora-rank {rank} is above the rank of every matrix, {largest} at most")
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise UserError(f"--lora-rank needs peft ({error})") from error
+    # Llama 4's routers are linear layers that return more than a product.
+    routers = [name for name, x in linear.items() if type(x).forward is not nn.Linear.forward]
     config = LoraConfig(
         r=rank,
         lora_alpha=2 * rank,
         target_modules="all-linear",
+        exclude_modules=routers or None,
         task_type="CAUSAL_LM",
         # so that peft finds the base of an exported adapter, from whatever directory
         base_model_name_or_path=str(Path(base).resolve()) if Path(base).is_dir() else base,

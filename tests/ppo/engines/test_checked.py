@@ -3,6 +3,7 @@
 import pytest
 import torch
 from conftest import make_decoder, make_lm
+from transformers import Llama4ForCausalLM, Llama4TextConfig
 
 from common.errors import RunError
 from ppo.engines import checked
@@ -68,6 +69,21 @@ def test_the_prompts_of_the_check_reach_beyond_a_window(tokenizer, monkeypatch):
     assert [len(ids) for ids in seen] == [16, 14]
     engine.push_weights(build(make_decoder("Mistral", **WINDOW), 0, tokens=40))
     assert len(seen) == 2  # the check is of the first push alone
+
+
+def test_prompts_of_the_check_are_answered_together(tokenizer):
+    # transformers 5.19 counts the positions of Llama 4's factor of long turns from the first token
+    # of padding; alone, each prompt would agree
+    torch.manual_seed(0)
+    config = Llama4TextConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=32, intermediate_size_mlp=32,
+        num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=16,
+        num_local_experts=2, initializer_range=0.3, no_rope_layers=[1, 0], floor_scale=2,
+        attn_scale=0.5,
+    )  # fmt: skip
+    lm = Llama4ForCausalLM(config).eval()
+    with pytest.raises(RunError, match="TransformersEngine does not compute what the trainer does"):
+        checked_engine(TransformersEngine, tokenizer).push_weights(build(lm, 0, tokens=40))
 
 
 def test_an_engine_that_fails_is_refused_in_one_line(tokenizer):

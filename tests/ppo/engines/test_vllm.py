@@ -19,6 +19,7 @@ from torch.testing import assert_close
 from transformers import (
     GptOssConfig,
     Lfm2Config,
+    Llama4TextConfig,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3NextConfig,
@@ -485,14 +486,44 @@ def test_experts_arrive_with_each_push(tmp_path, tokenizer):
             lm.model.layers[0].mlp.experts.down_proj.neg_()
 
 
+@torch.no_grad()
+def test_experts_and_sinks_of_gpt_oss_arrive_with_each_push(tmp_path, tokenizer):
+    lm = make_decoder(
+        "GptOss", vocab_size=V, hidden_size=64, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_local_experts=4,
+        num_experts_per_tok=2, sliding_window=32, initializer_range=0.3, eos_token_id=0,
+        bos_token_id=None,
+    )  # fmt: skip
+    lm.save_pretrained(tmp_path)
+    engine, actor_critic = vllm_engine(tokenizer, tmp_path), build(lm, 0, tokens=72)
+    engine.recent.append(make_prompt(PREFIX[:60]))  # beyond the window
+    layer = lm.model.layers[0]
+    experts = layer.mlp.experts
+    for changed in (
+        layer.self_attn.sinks, experts.gate_up_proj, experts.gate_up_proj_bias, experts.down_proj,
+        experts.down_proj_bias,
+    ):  # fmt: skip
+        engine.push_weights(actor_critic)
+        assert engine.push_gap < 1e-4
+        changed += torch.randn_like(changed)
+        assert engine.check_weights(actor_critic) > 1e-3  # until the next push
+    engine.push_weights(actor_critic)
+    assert engine.push_gap < 1e-4
+
+
+OTHER_KINDS = ["full_attention", "chunked_attention"]
 REFUSED = [
-    (GptOssConfig(), "does not take over the experts and attention sinks of gpt-oss"),
+    (Llama4TextConfig(num_hidden_layers=2, layer_types=OTHER_KINDS), "from no_rope_layers, which"),
+    (Llama4TextConfig(num_hidden_layers=4, floor_scale=90), "beyond 90 tokens"),
+    (GptOssConfig(num_hidden_layers=2, layer_types=2 * ["full_attention"]), "from their order"),
     (Lfm2Config(num_hidden_layers=1, layer_types=["conv"]), "no kernel for conv on a CPU"),
     (Qwen3NextConfig(num_hidden_layers=4), "no kernel for linear_attention on a CPU"),
 ]
 
 
-@pytest.mark.parametrize(("config", "line"), REFUSED, ids=["gpt-oss", "LFM2", "Qwen3-Next"])
-def test_what_vllm_cannot_compute_or_take_over_is_told_before_it_starts(config, line):
+@pytest.mark.parametrize(
+    ("config", "line"), REFUSED, ids=["Llama 4", "long", "gpt-oss", "LFM2", "Qwen3-Next"]
+)
+def test_what_vllm_cannot_compute_is_told_before_it_starts(config, line):
     with pytest.raises(CannotRun, match=f"{line}.*; use --engine transformers$"):
-        check_support(config)
+        check_support(config, 100)

@@ -36,6 +36,44 @@ def test_a_rank_above_that_of_every_matrix_is_refused():
         build(lm, 1, lora_rank=widest + 1)
 
 
+class Particular(torch.nn.Module):
+    """A layer that takes nothing but a plain linear layer inside."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, hidden):
+        if type(self.inner) is not torch.nn.Linear:
+            raise TypeError(f"a {type(self.inner).__module__} is not for me")
+        return self.inner(hidden)
+
+
+def test_layers_that_fail_with_adapters_are_refused_in_one_line():
+    lm = make_lm()
+    lm.model.layers[0].mlp.down_proj = Particular(lm.model.layers[0].mlp.down_proj)
+    line = r"^--lora-rank: peft's adapters do not fit Qwen2ForCausalLM \(a peft.* is not for me\)$"
+    with pytest.raises(UserError, match=line):
+        build(lm, 1, lora_rank=4)
+
+
+class Tuple(torch.nn.Linear):
+    """Returns more than a product, as routers of experts do."""
+
+    def forward(self, hidden):
+        return super().forward(hidden), "more"
+
+
+def test_linear_layers_that_return_more_than_a_product_get_no_adapter():
+    lm = make_lm()
+    mlp = lm.model.layers[0].mlp
+    mlp.up_proj = Tuple(mlp.up_proj.in_features, mlp.up_proj.out_features)
+    mlp.forward = lambda x: mlp.down_proj(mlp.act_fn(mlp.gate_proj(x)) * mlp.up_proj(x)[0])
+    plain = len([each for each in lm.modules() if type(each) is torch.nn.Linear]) - 1  # the head
+    build(lm, 1, lora_rank=4)
+    assert len(adapted(lm)) == plain and not hasattr(mlp.up_proj, "lora_A")
+
+
 def test_adapters_change_nothing_at_the_start():
     plain = build(make_lm(), 1)(TURNS)
     ours = build(make_lm(), 1, lora_rank=4)(TURNS)
