@@ -35,7 +35,7 @@ from ppo.model.make import make_model
 from reports.charts import draw_values, import_figure
 from reports.critic_page import PICTURE, State, critic_page, points
 from reports.program import Program
-from run.saved import checkpoints, number_of, read
+from run.saved import checkpoints, damaged, number_of, read
 from run.snapshot import load_snapshot
 from storage.batch import Scoring, values_of
 from storage.collection import Turn
@@ -102,16 +102,19 @@ class Judged:
         self.scoring = Scoring(args.token_budget, ranks)
 
     def load(self, run: Path, folder: Path) -> None:
-        """Take the weights of a checkpoint. UserError: they do not fit"""
+        """Take the weights of a checkpoint. UserError: it is damaged, or they do not fit"""
+        if wrong := damaged(folder):
+            raise UserError(f"{folder} is damaged: {wrong}")
         load_snapshot(run, read(folder), {"agent": self.agent})
         self.engine.push_weights(self.actor_critic)
 
     def states(self, count: int, per_episode: int, times: int) -> list[State]:
         """Return states of `count` evaluation episodes, with what they earn and what is expected.
 
+        A state is left out if faults of environments leave fewer than two of its continuations.
         per_episode: states of each; times: continuations of each
         """
-        gamma, groups, returns = self.args.gamma_step, {}, {}
+        gamma, groups, returns = self.args.gamma_step, {}, {}  # returns: (seed, t) -> of each
         panel = [Start(seed, [], 0, 0) for seed in all_evaluation_seeds(count)]
         episodes = {start.seed: turns for start, turns in self.play(panel)}
         group = [
@@ -131,19 +134,25 @@ class Judged:
         ]
         for start, turns in self.play(branches):
             returns.setdefault((start.seed, start.t), []).append(returns_to_go(turns, gamma)[0])
+        wanted = [
+            (seed, turns, t)
+            for seed, turns, t in wanted
+            if seed in groups and len(returns.get((seed, t), ())) > 1
+        ]
         with torch.no_grad():
             prompts = [turns[t].response.prompt for _, turns, t in wanted]
             values = values_of(prompts, self.actor_critic, self.scoring).tolist()
+        ahead = {seed: returns_to_go(turns, gamma) for seed, turns in episodes.items()}
         return [
             State(
                 seed, t, len(turns), returns[seed, t],
-                {"critic": value} | expected(episodes, groups[seed], seed, turns[t], t, gamma),
+                {"critic": value} | expected(ahead, groups[seed], seed, turns[t], t, gamma),
             )
             for (seed, turns, t), value in zip(wanted, values, strict=True)
         ]  # fmt: skip
 
     def play(self, starts: list[Start]) -> Iterator[tuple[Start, list[Turn]]]:
-        """Yield each start and the turns of its episode from there on."""
+        """Yield each start and the turns of its episode from there on, if no fault cut it."""
         environment, generation = self.args.environment, self.args.generation
         for begin in range(0, len(starts), self.args.n_env):
             chunk = starts[begin : begin + self.args.n_env]
@@ -159,7 +168,9 @@ class Judged:
                         raise UserError(f"{name} cannot be replayed")
                 memories = make_memories(environment, pasts)
                 collect(envs, memories, self.engine, self.render, played, 0)
-            yield from zip(chunk, played.kept, strict=True)
+            for start, turns in zip(chunk, played.kept, strict=True):
+                if not any(turn.step.fault for turn in turns):
+                    yield start, turns
 
 
 def state_before(turns: list[Turn], t: int) -> dict:
@@ -176,13 +187,16 @@ def state_before(turns: list[Turn], t: int) -> dict:
     )
 
 
-def expected(episodes, group, seed: int, turn: Turn, t: int, gamma: float) -> dict[str, float]:
+def expected(
+    ahead: dict[int, list[float]], group, seed: int, turn: Turn, t: int, gamma: float
+) -> dict[str, float]:
     """Return what methods without a critic expect of a state, turn t of the episode of `seed`.
 
-    episodes: seed -> turns, of all that were played; group: other episodes of this seed
+    ahead: seed -> the returns from each turn on, of all episodes that were played
+    group: other episodes of this seed
     """
-    ahead = {key: returns_to_go(turns, gamma) for key, turns in episodes.items() if key != seed}
-    alive = [returns[t] for returns in ahead.values() if len(returns) > t]
+    others = [returns for key, returns in ahead.items() if key != seed]
+    alive = [returns[t] for returns in others if len(returns) > t]
     of_group = [returns_to_go(turns, gamma) for turns in group]
     same = [
         returns[k]
@@ -192,7 +206,7 @@ def expected(episodes, group, seed: int, turn: Turn, t: int, gamma: float) -> di
     ]
     starts = [returns[0] for returns in of_group]
     return {
-        "mean return at turn t": fmean(alive or [returns[-1] for returns in ahead.values()]),
+        "mean return at turn t": fmean(alive or [returns[-1] for returns in others]),
         "GRPO's group": fmean(starts),
         "GiGPO's equal states": fmean(same or starts),
     }

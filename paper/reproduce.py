@@ -1,7 +1,7 @@
 """Reproduces the paper's tables and figures: makes the runs, then writes a Markdown page.
 
     python -m paper.reproduce table1|table2|table3|figure3|figure4|figure5|claims|
-        babaisai|generalisation|estimators|ablations|long-episodes
+        babaisai|generalisation|critic|estimators|ablations|long-episodes
         [--scale paper|embedded] [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR]
         [--out DIR] [-- FLAGS OF main.py]
 
@@ -21,6 +21,7 @@ from common.plugins import UserError
 from paper.claims import CLAIMS
 from paper.compare import run_comparison
 from paper.comparisons import COMPARISONS
+from paper.critics import plan_critics, write_critics
 from paper.generalisation import plan_generalisation, write_generalisation
 from paper.results import write_results
 from paper.rows import SCALES, PaperRow, PaperTable, flags_of
@@ -42,7 +43,10 @@ from reports.program import Program
 
 RUNS_FOLDER = BASE / "runs" / "reproduce"
 PAPER_PAGES = TABLES | {"claims": CLAIMS}
-GENERALISATION = "generalisation"
+OWN_PAGES = {  # which runs there are, and what writes the page of those that are finished
+    "generalisation": (plan_generalisation, write_generalisation),
+    "critic": (plan_critics, write_critics),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,7 +67,7 @@ def make_program() -> Program:
     add = program.add_argument
     add(
         "name",
-        choices=[*PAPER_PAGES, GENERALISATION, *COMPARISONS],
+        choices=[*PAPER_PAGES, *OWN_PAGES, *COMPARISONS],
         help="the table, figure or comparison",
     )
     add("--scale", choices=SCALES, default="embedded", help="models (default: embedded)")
@@ -118,15 +122,16 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
         everything = argparse.Namespace(**vars(args) | {"seeds": None})
         return run_comparison(args, extra, out_folder(args), made_by(everything, extra))
     table, out = PAPER_PAGES.get(args.name), out_folder(args)
-    if args.name == GENERALISATION:
-        planned = plan_generalisation(args.scale, runs_folder(args), args.seeds, extra)
+    plan, write = OWN_PAGES.get(args.name, (None, None))
+    if plan:
+        planned = plan(args.scale, runs_folder(args), args.seeds, extra)
     else:
         planned = plan_runs(args, table, extra)
     chosen = choose_runs(planned, args.only, args.name)
     commands = [command_of(run) for run in chosen]  # find conflicts before the first run
     if not args.dry_run:
-        pictures = table is not None and bool(table.pictures or table.scenes)
-        check_machine(args.scale, pictures, [out, args.runs])
+        drawn = args.name == "critic" or table and (table.pictures or table.scenes)
+        check_machine(args.scale, bool(drawn), [out, args.runs])
     code = 0
     for number, (run, words) in enumerate(zip(chosen, commands, strict=True), 1):
         code = perform(run, words, f"{number}/{len(chosen)}", args.dry_run)
@@ -136,8 +141,8 @@ def reproduce(args: argparse.Namespace, extra: dict) -> int:
         return 0
     path = out / f"{args.name}-{args.scale}.md"
     about = f"{SCALES[args.scale]['about']}. {made_by(args, extra)}"
-    if args.name == GENERALISATION:
-        write_generalisation(path, about, planned)
+    if write:
+        write(path, about, planned)
     else:
         write_results(path, table, about, [(r.row, r.seed, read_run(r.path)) for r in planned])
     print(path)

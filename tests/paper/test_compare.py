@@ -76,7 +76,7 @@ def test_the_search_is_a_command_of_main_and_comes_first(tmp_path, capsys, monke
 def test_no_two_pages_share_a_run_with_other_flags(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     flags = {}
-    pages = [*reproduce.PAPER_PAGES, reproduce.GENERALISATION, *COMPARISONS]
+    pages = [*reproduce.PAPER_PAGES, *reproduce.OWN_PAGES, *COMPARISONS]
     for page in pages:
         for command in dry_run(capsys, page, "--runs", str(tmp_path)):
             run = command[command.index("--run-dir") + 1]
