@@ -24,13 +24,13 @@ TASKS = {  # name of a row -> its table, and the flags of `turnwise critic`
     "crafter": ("table2", {"episodes": 16, "states": 4, "continuations": 4}),
 }
 ABOUT = """
-*Truth* is what a state earns on average when the policy plays on from it, by replay: see
-[what the critic knows](../critic.md). *Explained variance* is 1 - Var(truth - expected) /
-Var(truth), with the noise of the truth taken out, and with a 95 % bootstrap interval over episodes.
-1 is perfect, and 0 no better than one number for all states. Beside the critic stand what methods
-without one expect: the mean return of other episodes from the same turn on, GRPO's group of the same seed, and
-GiGPO's turns of that group with the same observation. Each task has one run, so how much runs
-differ is not known."""
+*Truth* is what a state earns on average when the policy plays on from it, by replay: see [what
+the critic knows](../critic.md). *Explained variance* is 1 - Var(truth - expected) / Var(truth),
+with the noise of the truth taken out, and with a 95 % bootstrap interval over episodes. 1 is
+perfect, and 0 no better than one number for all states. Beside the critic stand what methods
+without one expect: the mean return of other episodes from the same turn on, GRPO's group of the
+same seed, and GiGPO's turns of that group with the same observation. Each task has one run, so
+how much runs differ is not known."""
 
 
 def plan_critics(
