@@ -113,4 +113,12 @@ def _call(call: dict) -> dict:
             function["arguments"] = json.loads(function["arguments"] or "{}")
         except ValueError:
             function["arguments"] = {"arguments": function["arguments"]}
-    return call | {"function": function}
+    # SDKs sort keys in their own ways, and some templates write a call with its keys as they come.
+    # In our answers' order, the prompt goes on from the response as it was sampled.
+    return _in_order(call | {"function": _in_order(function)})
+
+
+def _in_order(keyed: dict) -> dict:
+    """Return a call or its function with the keys in the order of our own answers."""
+    known = [key for key in ("id", "type", "function", "name", "arguments") if key in keyed]
+    return {key: keyed[key] for key in known} | keyed

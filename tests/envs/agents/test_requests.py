@@ -1,5 +1,7 @@
 """Requests in OpenAI's form: what is read, what is refused and why."""
 
+import json
+
 import pytest
 
 from common.chat import Sampling
@@ -162,6 +164,18 @@ def test_messages_are_normalised_for_chat_templates():
         {"a": 1}, {"arguments": "a = 1"}
     ]  # fmt: skip
     assert result == given[3]
+
+
+def test_calls_that_come_back_have_the_order_of_our_answers():
+    """OpenAI's SDK writes the arguments before the name, and a template may write what it gets."""
+    function = {"arguments": '{"b": 1, "a": 2}', "name": "add"}
+    call = {"function": function, "index": 0, "type": "function", "id": "call00100"}
+    body = {"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}]}
+    [sent] = request_of(body).messages[0]["tool_calls"]
+    assert json.dumps(sent) == json.dumps({
+        "id": "call00100", "type": "function", "function":
+        {"name": "add", "arguments": {"b": 1, "a": 2}}, "index": 0,
+    })  # fmt: skip
 
 
 def test_images_are_refused():
