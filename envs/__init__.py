@@ -18,9 +18,11 @@ ENVS = {
     "baba": "envs.games.babaisai:BabaIsAI",
     "crafter": "envs.games.crafter:Crafter",
     "dialogue-guess": "envs.dialogue.guess:Guess",
+    "errands": "envs.games.errands:Errands",
     "gsm8k": "envs.tools.gsm8k:GSM8K",
     "tools-calculator": "envs.tools.calculator:Calculator",
     "tools-shop": "envs.tools.shop:Shop",
+    "told": "envs.games.told:Told",
     "toy": "envs.games.toy:Toy",
 }
 AGENT, TOOLS = "agent:", "tools:"  # names of programs and of classes with tools begin so

@@ -29,6 +29,7 @@ ENVS = {  # player -> the environment that it plays; its task, if there are seve
     "calculator": "tools-calculator",
     "shop": "tools-shop",
     "frozen-lake": "textarena:FrozenLake-v0",
+    "errands": "errands-{}",
 }
 RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 

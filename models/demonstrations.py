@@ -20,6 +20,7 @@ from envs.prompts import filled
 from envs.text_env import act, begin
 from memory.window import WindowMemory
 from models.players import PLAYERS
+from models.remembering import demonstrations as remembered
 from run.dialogue_log import episodes_of, read_log
 from storage.minibatch import Sample
 
@@ -67,9 +68,12 @@ def play_tasks(players, tasks: dict, seed: int, table: dict | None = None) -> li
         options = dict(options)
         episodes = options.pop("episodes")
         player = players.Player(task, np.random.default_rng(seed), **options)
-        shortest = getattr(players, "SHORTEST_MEMORY", 0)
-        longest = players.LONGEST_MEMORY
-        task_turns = demonstrations(player, episodes, seed, longest, shortest, table)
+        if hasattr(players, "MEMORIES"):
+            task_turns = remembered(player, episodes, seed, players.MEMORIES, table)
+        else:
+            shortest = getattr(players, "SHORTEST_MEMORY", 0)
+            longest = players.LONGEST_MEMORY
+            task_turns = demonstrations(player, episodes, seed, longest, shortest, table)
         print(f"{task}: {len(task_turns)} turns in {episodes} episodes", flush=True)
         turns += task_turns
     return turns

@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 from common.plugins import UserError
 from common.run_file import read_text, rewritten
 from envs import make_env
+from envs.asking.summaries import SUMS_UP
 from envs.trust import refuse_foreign
 from envs.variants import make_variant
 from reports.dialogue import escape_hidden
@@ -93,6 +94,9 @@ def replay(env, episode: LoggedEpisode) -> list[Image.Image]:
         if turn["fault"]:  # the environment failed before it acted
             images.append(images[-1])
             break
+        if turn["action"] == SUMS_UP:  # the environment waited
+            images.append(images[-1])
+            continue
         _, reward, _, _, info = env.step(turn["response"])
         if (info["action"], reward) != (turn["action"], turn["reward"]):
             raise UserError(f"{episode.name}: replaying turn {turn['step']} gave another result")

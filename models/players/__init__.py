@@ -5,6 +5,8 @@ A player's module defines
     TASKS: task -> number of episodes and arguments of Player
     LESSONS, optional: several such dicts, cloned one after the other
     LONGEST_MEMORY, and optionally SHORTEST_MEMORY (default 0): turns of history in a prompt
+    MEMORIES, in their place: pairs (memory, length), which episodes take in turn; the Player then
+        gets the messages of a prompt, `respond(messages)`, and knows only what they say
     PASSAGES: constant texts, each of which becomes one token
     Player(task, rng, ...): has `env`, `start()`, which is called after each reset, and
         `respond(text)`, which returns the response to learn and the response to execute, or None to
@@ -26,4 +28,5 @@ PLAYERS = {
     "calculator": "models.players.calculator",
     "shop": "models.players.shop",
     "frozen-lake": "models.players.frozen_lake",
+    "errands": "models.players.errands",
 }

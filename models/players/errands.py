@@ -1,0 +1,62 @@
+"""A player of the errands that acts on what its prompt says, and on nothing else.
+
+It walks, rings and answers well as long as its prompt tells the errands: by the list itself, by its
+notes or by a summary. Else it rings at the next place, and says any word. Its notes are bad: it
+often writes down nothing of the list, and sometimes it loses a part of it. So what a clone has to
+learn is to write.
+"""
+
+import re
+
+from envs.asking.notes import NOTES_LINE
+from envs.games.errands import ASKS, ONCE, PLACES, RULES, THANKS, TOLD, WORDS, Errands
+from envs.text_env import THINK_ACT
+from memory.summary import ASK
+from models.players.reading import NOTES, SUMMARY, UNKNOWN, Writer, left_of
+
+TASKS = {"20": dict(episodes=480, noise=0.02, begins=0.5, keeps=0.97, stray=0.7)}
+# Memory and length, in turn from episode to episode
+MEMORIES = [("notes", 0), ("summary", 8), ("notes", 1), ("window", 1), ("notes", 0), ("window", 4)]
+ERRAND = re.compile(rf"({'|'.join(PLACES)})(?: and say)? ({'|'.join(WORDS)})")
+HERE = re.compile(r"You are at the (\w+)\.")
+PASSAGES = [
+    *("Observation:\n", "Current Observation:\n", RULES, f"\n{ONCE}\n", TOLD, ASKS, THANKS, ASK),
+    *(THINK_ACT, f"\n\n{THINK_ACT}", NOTES_LINE, NOTES, SUMMARY, "ring at the ", " and say "),
+    *("THINK:", "\nNOTES:", "SUMMARY:", "\nACTION:", "You are at the ", "You are on the street."),
+    *("\nEast:", "\nWest:", f" {UNKNOWN}", "THINK: I sum up.\nSUMMARY:"),
+    *(f" {name}" for name in (*PLACES, *WORDS)),
+]
+
+
+class Player:
+    """noise: share of random actions; the others are those of `reading.Writer`"""
+
+    def __init__(self, task: str, rng, noise=0.0, **writing):
+        self.env, self.rng, self.noise = Errands(task), rng, noise
+        self.writer = Writer(rng, **writing)
+
+    def start(self) -> None:
+        """An episode has begun; the player knows only prompts."""
+
+    def respond(self, messages: list[dict]) -> tuple[str, str]:
+        left = left_of(messages, TOLD, ERRAND, THANKS)
+        text = messages[-1]["content"]
+        action = self.act(text, left)
+        remaining = left[1:] if left and action.startswith("say") else left
+        thought = f"{left[0][0]} {left[0][1]}" if left else UNKNOWN
+        learnt = action
+        if self.rng.random() < self.noise:
+            learnt = str(self.rng.choice(self.env.actions))
+        return self.writer.respond(messages, left, remaining, thought, (learnt, action))
+
+    def act(self, text: str, left: list[tuple[str, str]] | None) -> str:
+        """Return the action that suits an observation and the errands that are left."""
+        place, word = left[0] if left else (None, str(self.rng.choice(WORDS)))
+        if ASKS in text:
+            return f"say {word}"
+        here = HERE.search(text)
+        if here and (place is None or here[1] == place):
+            return "ring"
+        east = text.partition("\nEast: ")[2].partition("\n")[0]
+        goes_east = place in east if place else east != "nothing"
+        return "go east" if goes_east else "go west"
