@@ -37,6 +37,11 @@ DEAD = (  # in messages of gloo, the store and NCCL when the process at the othe
 )
 
 
+BUCKET = 10**8  # numbers that DeepSpeed reduces at a time; its own 5 * 10^8 take 2 GB of each GPU
+LIVE = 2 * 10**8  # numbers of gathered parameters that stage 3 keeps for their next use
+SQUARED = 2**18  # gradients that are squared at a time, for the norm
+
+
 class LaunchedRanks(Ranks):
     """The processes that a launcher started. One process alone is a rank if ZeRO is to shard it."""
 
@@ -111,8 +116,19 @@ def import_deepspeed():
 def shard(module: torch.nn.Module) -> None:
     """Shard a frozen module over the ranks (ZeRO 3). Layers are gathered when they compute."""
     deepspeed = import_deepspeed()
-    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+    sharding = {"stage": 3, **gathering()}
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": sharding}
     deepspeed.initialize(model=module, config=config)
+
+
+def gathering() -> dict:
+    """Return how stage 3 gathers parameters: all of them, however small, and only a few ahead."""
+    return {
+        "stage3_param_persistence_threshold": 0,
+        "stage3_max_live_parameters": LIVE,
+        "stage3_max_reuse_distance": LIVE,
+        "stage3_prefetch_bucket_size": LIVE // 4,
+    }
 
 
 def make_stepper(ranks: Ranks, stage: int, offload: bool):
@@ -133,7 +149,7 @@ class ZeroStepper(Stepper):
     ):
         super().__init__(actor_critic, optimizer, max_grad_norm, ranks)
         deepspeed = import_deepspeed()
-        sharding = {"stage": stage, "stage3_param_persistence_threshold": 0}
+        sharding = {"stage": stage, "reduce_bucket_size": BUCKET, **gathering()}
         if offload:
             sharding["offload_optimizer"] = {"device": "cpu"}
         config = {
@@ -146,7 +162,8 @@ class ZeroStepper(Stepper):
             "steps_per_print": 10**9,
         }
         trained = dict(model=actor_critic, optimizer=optimizer)
-        self.engine, *_ = deepspeed.initialize(**trained, config=config)
+        with devices_as_in_torch(deepspeed):
+            self.engine, *_ = deepspeed.initialize(**trained, config=config)
         self.model, self.stage, self.squares = self.engine, stage, Counter()
         # Launchers give each process one thread, which is too few to step on the host.
         self.threads = processors_of_a_rank() if offload else torch.get_num_threads()
@@ -179,7 +196,7 @@ class ZeroStepper(Stepper):
         """Add the squares of the gradients that AdamW is about to step; each rank has a part."""
         for group in optimizer.param_groups:
             for p in group["params"]:  # in chunks, because copies in fp64 take memory
-                square = sum(chunk.double().square().sum() for chunk in p.grad.split(2**24))
+                square = sum(chunk.double().square().sum() for chunk in p.grad.split(SQUARED))
                 self.squares[group["name"]] += self.ranks.sum(square).item()
 
     def state_dict(self) -> dict:
@@ -197,6 +214,19 @@ class ZeroStepper(Stepper):
             raise UserError(f"it is of {ranks}--zero-stage {stage}, this run is not")
         self.engine.load_checkpoint(folder, tag="zero", load_module_strict=False)
         self._name_groups()  # the checkpoint has brought its own
+
+
+@contextmanager
+def devices_as_in_torch(deepspeed):
+    """Let DeepSpeed name the rank's device by a torch.device. By a text, which no torch.device
+    equals, stage 3 takes each rank's shard for one of another device, and keeps a copy of it."""
+    accelerator = deepspeed.get_accelerator()
+    device = torch.device(accelerator.current_device_name())
+    accelerator.current_device_name = lambda: device
+    try:
+        yield
+    finally:
+        del accelerator.current_device_name
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 A run passes through four MOMENTS: it generates, scores, runs the backward pass and steps the
 optimizer. The moment with the largest sum of terms is the peak. All turns are assumed to have their
 full length. Tests and benchmarks/memory.py compare the estimate with measured allocations, and it
-may be 15 % off. It leaves out CUDA's context (about 1 GB) and fragmentation.
+may be 5 % off. It leaves out CUDA's context (about 1 GB), vLLM's CUDA graphs, and fragmentation.
 
 In the formulas D is the hidden size and F that of the MLP, Q and K are the widths of queries and
 keys, V is the vocabulary, L and k are the decoder layers of actor and critic, n is the number of
@@ -12,24 +12,26 @@ tokens in a micro-batch, and s is the bytes of a number in the compute dtype.
 
 from math import ceil
 
-from run.estimate.activations import LIVE, activations, scoring
+from run.estimate import zero
+from run.estimate.activations import activations, scoring
 from run.estimate.setting import FP32, Setting
 from run.estimate.shape import Shape
+from run.estimate.zero import bucket, trained
 
 MOMENTS = ("generate", "score", "backward", "step")
-BUCKET = 5 * 10**8  # numbers that DeepSpeed reduces at a time: reduce_bucket_size
 
 
 def estimate(shape: Shape, setting: Setting) -> dict[str, tuple[int, int, int, int]]:
     """Return the bytes of each term on a rank's device, at each of the four MOMENTS."""
     rows = {t: (size * (not setting.on_host(t)),) * 4 for t, size in states(shape, setting).items()}
-    rows["gradients"] = (0, 0, *rows["gradients"][2:])
+    if setting.zero_stage < 3:  # which frees them after the step
+        rows["gradients"] = (0, 0, *rows["gradients"][2:])
     generating = engine(shape, setting)
     awake = setting.engine == "vllm" and not setting.cuda  # vLLM sleeps on a GPU only
     return rows | {
         "engine": (generating, *[awake * generating] * 3),
         "activations": (0, scoring(shape, setting), activations(shape, setting), 0),
-        "AdamW buffers": (0, 0, 0, step_buffers(shape, setting)),
+        "step buffers": step_buffers(shape, setting),
     }
 
 
@@ -49,19 +51,6 @@ def loading(shape: Shape, setting: Setting) -> int:
     return FP32 * (shape.model + critic) + copied * setting.itemsize * shape.model
 
 
-def trained(shape: Shape, setting: Setting) -> int:
-    """Count the parameters that have a gradient.
-
-    The critic has k layers, a norm of D and a head of D + 1. The model is trained whole, or with
-    LoRA through r (in + out) numbers per matrix of a layer: q D+Q, k and v D+K, o Q+D, gate and up
-    D+F, down F+D.
-    """
-    critic = setting.critic_layers * shape.layer + 2 * shape.hidden + 1
-    critic = 0 if setting.no_critic else critic
-    sides = 7 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 3 * shape.intermediate
-    return critic + (setting.lora_rank * shape.n_layers * sides or shape.model)
-
-
 def states(shape: Shape, setting: Setting) -> dict[str, int]:
     """Return the bytes of each term that persists between updates, on the device or the host."""
     s, stage, count = setting.itemsize, setting.zero_stage, trained(shape, setting)
@@ -70,12 +59,8 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     frozen = shape.model if setting.lora_rank else 0
     reference = 0 if setting.lora_rank or setting.reference == "none" else s * shape.model
     parameters = FP32 * setting.shard(count, 3) + s * setting.shard(frozen, 3)
-    if stage == 3:  # it gathers whole parameters to compute with them
-        parameters += FP32 * min(count, LIVE) + s * min(frozen, LIVE)
     # With offloading, stages 2 and 3 keep gradients on the host
     gradients = 0 if setting.offload_optimizer and stage > 1 else setting.shard(count, 2)
-    if stage:  # ZeRO sums them in a bucket, of which a CPU allocates only the pages in use
-        gradients += BUCKET if setting.cuda else min(count, BUCKET)
     # AdamW holds two averages. Stages 1 and 2 add a copy of their shard of the parameters, and
     # offloading a buffer for the transfer back, the gradients and two temporaries of the step.
     numbers = 7 if setting.offload_optimizer else 3 if stage in (1, 2) else 2
@@ -88,7 +73,7 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     held += setting.ranks * setting.n_env * 40 * ids
     return {
         "parameters": parameters,
-        "gradients": FP32 * gradients,
+        "gradients": FP32 * gradients + (stage == 3) * bucket(shape, setting),
         "optimizer": numbers * FP32 * setting.shard(count, 1),
         "reference": ceil(reference / (setting.ranks if setting.reference == "sharded" else 1)),
         # a mask and 7 numbers, of which values and returns need a critic
@@ -115,14 +100,13 @@ def engine(shape: Shape, setting: Setting) -> int:
     return setting.n_env * max(end, s * setting.prompt_limit * (wide + busy))
 
 
-def step_buffers(shape: Shape, setting: Setting) -> int:
-    """Return the bytes of AdamW's temporaries.
+def step_buffers(shape: Shape, setting: Setting) -> tuple[int, int, int, int]:
+    """Return what the step holds besides the optimizer's state, at each of the four MOMENTS.
 
-    Stages 1 and 2 copy the gradient of their shard. On a CPU there are two temporaries of the
-    largest parameter, which is the embedding, or with ZeRO the whole shard. On CUDA a fused kernel
-    needs none.
+    On a CPU AdamW has two temporaries of the largest parameter, which is the embedding. On CUDA a
+    fused kernel needs none.
     """
-    count = setting.shard(trained(shape, setting), 1)
-    largest = count if setting.zero_stage else min(count, shape.vocab * shape.hidden)
-    buffers = count * (setting.zero_stage in (1, 2)) + 2 * largest * (not setting.cuda)
-    return 0 if setting.offload_optimizer else FP32 * buffers
+    if setting.zero_stage:
+        return zero.step_buffers(shape, setting)
+    largest = min(trained(shape, setting), shape.vocab * shape.hidden)
+    return 0, 0, 0, 2 * FP32 * largest * (not setting.cuda)

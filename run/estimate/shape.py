@@ -21,10 +21,12 @@ class Shape:
         self.hidden = lm.config.hidden_size  # D
         self.intermediate = layer.mlp.gate_proj.out_features  # F
         self.queries = layer.self_attn.q_proj.out_features  # Q, all heads together
+        self.heads = lm.config.num_attention_heads
         self.keys = layer.self_attn.k_proj.out_features  # K, and the width of values
         self.vocab = lm.config.vocab_size  # V
         self.layer = sum(p.numel() for p in layer.parameters())
         self.model = sum(p.numel() for p in lm.parameters())  # a tied lm_head counts once
+        self.tied = lm.get_input_embeddings().weight is lm.get_output_embeddings().weight
         self.plain = is_plain(layer)  # so that a top layer runs in part at response tokens alone
         self.qk_norm = hasattr(layer.self_attn, "q_norm")  # normalised queries and keys (Qwen3)
 

@@ -217,6 +217,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("unfold", at::native::unfold);
   m.impl("record_stream", record_stream);
   m.impl("_fused_sdp_choice", attention_kernel);
+  // It would be composed of other operators, which take memory that its kernel does not take.
+  m.impl("silu_backward", torch::CppFunction::makeFromBoxedFunction<&compute>());
 }
 
 TORCH_LIBRARY(fake_cuda, m) { m.def("as_host", as_host); }

@@ -32,7 +32,7 @@ ONE_LAYER = Qwen2Config(
     intermediate_size=8,
 )  # fmt: skip
 TERMS = ["parameters", "gradients", "optimizer", "reference", "batch: tensors", "batch: lists"]
-TERMS += ["engine", "activations", "AdamW buffers"]
+TERMS += ["engine", "activations", "step buffers"]
 HERE = 80 * 10**9, 500 * 10**9
 
 

@@ -17,12 +17,13 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from arguments import get_args
 from benchmarks import memory as benchmark
+from common.ranks import ALONE
 from memory.render import Prompt
 from ppo.advantages import make_estimator, whiten
 from ppo.engines.contract import Response
 from ppo.model.decoder import Compute, embed, precision
 from ppo.model.make import build
-from run.estimate import activations, memory
+from run.estimate import activations, memory, zero
 from run.estimate.advice import needs
 from run.estimate.memory import MOMENTS, estimate, totals
 from run.estimate.setting import Setting
@@ -63,11 +64,10 @@ def test_a_shape_counts_parameters_and_a_tied_head_once(shape):
     ("stage", "parameters", "gradients", "optimizer"),
     [
         (0, 4 * 597, 4 * 597, 8 * 597),
-        # each of 4 ranks has 150 of 597; the bucket holds all 597 gradients
-        (1, 4 * 597, 4 * (597 + 597), 12 * 150),
-        (2, 4 * 597, 4 * (150 + 597), 12 * 150),
-        # all 597 parameters are gathered, layer after layer; no copy of them is stepped
-        (3, 4 * (150 + 597), 4 * (150 + 597), 8 * 150),
+        (1, 4 * 597, 4 * 597, 12 * 150),  # each of 4 ranks has 150 of 597
+        (2, 4 * 597, 4 * 150, 12 * 150),
+        # no copy of the parameters is stepped; the bucket, which stays, holds all 597 gradients
+        (3, 4 * 150, 4 * (150 + 597), 8 * 150),
     ],
 )
 def test_each_stage_of_zero_shards_one_thing_more(shape, stage, parameters, gradients, optimizer):
@@ -78,13 +78,39 @@ def test_each_stage_of_zero_shards_one_thing_more(shape, stage, parameters, grad
     assert terms["reference"] == 4 * 452
 
 
-def test_large_models_are_reduced_and_gathered_in_parts(shape):
+def test_large_models_are_reduced_in_parts(shape):
     # 2 10^9 parameters and a critic of 145, whole on one rank of stage 3
     large = copy(shape)
     large.model = 2 * 10**9
     terms = at("backward", large, replace(SETTING, zero_stage=3))
-    assert terms["parameters"] == 4 * (2 * 10**9 + 145 + 10**9)
-    assert terms["gradients"] == 4 * (2 * 10**9 + 145 + 5 * 10**8)
+    assert terms["parameters"] == 4 * (2 * 10**9 + 145)
+    assert terms["gradients"] == 4 * (2 * 10**9 + 145 + 10**8)
+    assert at("generate", large, replace(SETTING, zero_stage=3))["gradients"] == terms["gradients"]
+
+
+def test_the_buckets_of_the_backward_pass(shape):
+    # 597 gradients fit into the bucket. Stage 1 reduces later; stage 2 copies the bucket, and each
+    # of 4 ranks puts its 150 gradients aside
+    four = replace(SETTING, ranks=4)
+    assert zero.reductions(shape, four) == (0, 0)
+    assert zero.reductions(shape, replace(four, zero_stage=1)) == (4 * 597, 4 * 597)
+    assert zero.reductions(shape, replace(four, zero_stage=2)) == (4 * 597, 4 * (2 * 597 + 150))
+    assert zero.reductions(shape, replace(four, zero_stage=3)) == (0, 4 * 597)
+    # with a GPU the bucket is allocated whole
+    gpu = replace(four, zero_stage=2, offload_optimizer=True, cuda=True)
+    assert zero.reductions(shape, gpu) == (4 * 10**8, 8 * 10**8)
+
+
+def test_stage_3_gathers_the_head_the_embeddings_and_what_is_used_next(shape, monkeypatch):
+    monkeypatch.setattr(zero, "LIVE", 5)
+    three, untied = replace(SETTING, zero_stage=3, ranks=4), copy(shape)
+    untied.tied = False
+    assert zero.gathered(shape, replace(three, zero_stage=2)) == (0, 0, 0)
+    assert zero.gathered(shape, three) == (4 * 40, 0, 20)
+    assert zero.gathered(untied, three) == (4 * 40, 4 * 40, 20)
+    assert zero.gathered(untied, replace(three, lora_rank=2, itemsize=2)) == (2 * 40, 2 * 40, 20)
+    # scoring in fp32: the head, and a layer of 12 tokens with three blocks of the MLP
+    assert activations.scoring(untied, three) == 4 * 40 + 12 * 3 * 4 * 6 + 20
 
 
 def test_offloaded_tensors_count_as_host_memory(shape):
@@ -93,7 +119,7 @@ def test_offloaded_tensors_count_as_host_memory(shape):
     )
     terms = at("backward", shape, setting)
     assert terms["optimizer"] == terms["reference"] == 0
-    assert terms["gradients"] == 4 * 5 * 10**8  # the bucket
+    assert terms["gradients"] == 0
     here = replace(setting, reference="device")
     # the reference comes to the device for the scoring
     assert at("score", shape, setting)["activations"] == (
@@ -112,7 +138,7 @@ def test_a_sharded_reference_is_gathered_for_the_scoring(shape):
     whole = at("score", shape, replace(setting, reference="device"))
     shards = at("score", shape, setting)
     assert shards["reference"] == 4 * 452 / 4
-    assert shards["activations"] == whole["activations"] + 4 * 452
+    assert shards["activations"] == whole["activations"]  # less than the actor's gathers
 
 
 def test_lora_freezes_the_model_in_the_compute_dtype(shape):
@@ -143,52 +169,71 @@ def test_activations_by_hand(shape, monkeypatch):
     assert activations.saved_per_token(shape, replace(SETTING, itemsize=2)) == 160
     # turns of 4 + 2 tokens: of 12 tokens 4 are responses, 4 V = 40 entries
     assert activations.logits(shape, SETTING) == 40
-    # behind the attention: a norm 32, inputs of two matrices 16, and the MLP 96. The top layers of
-    # actor and critic keep these 144 of response tokens alone
-    assert activations.saved_by_top_layers(shape, SETTING) == 2 * 8 * 144
+    # four layers keep 12 x 248 = 2976 each. Behind the attention: a norm 32, inputs of two matrices
+    # 16, and the MLP 96. The top layers of actor and critic keep these 144 of 4 response tokens
+    # alone, not of 8 prompt tokens
+    assert activations.kept(shape, SETTING) == (3 * 2976 - 8 * 144, 2976 - 8 * 144)
     # with a plain head all layers are trunk and run whole; without a critic the actor's is spared
     head = replace(SETTING, critic_layers=0)
-    assert activations.saved_by_top_layers(shape, head) == 0
-    assert activations.saved_by_top_layers(shape, replace(head, no_critic=True)) == 8 * 144
-    # four layers keep 12 x 248 = 2976 each. A layer's backward pass: 12 x 4 (3 F + 2 D) = 1248 and
-    # a matrix of 4 D F = 96; the log-probs' 20 x 40 + 4 V D = 960 is less
-    assert activations.activations(shape, SETTING) == 4 * 2976 - 2304 + 1344
+    assert activations.kept(shape, head) == (3 * 2976, 0)
+    assert activations.kept(shape, replace(head, no_critic=True)) == (3 * 2976 - 8 * 144, 0)
+    # a layer's backward pass: 12 x 4 (3 F + 2 D) and a matrix of 4 D F
+    assert activations.backward_of_layer(shape, SETTING, 12) == 1248 + 96
+    # the log-probs': the gradient of lm_head 4 V D and five blocks of 160; or three gradients
+    assert activations.backward_of_log_probs(shape, SETTING) == 160 + 5 * 160
+    # the largest of the moments is that of the critic, at 4 response tokens: 416 + 96
+    assert activations.activations(shape, SETTING) == 4 * 2976 - 2 * 1152 + 512
     # recomputing: four inputs of 12 x 16 = 192, and one layer again (in fp32 nothing is cast)
     again = replace(SETTING, gradient_checkpointing=True)
+    assert activations.kept(shape, again) == (3 * 192, 192)
     assert activations.activations(shape, again) == 4 * 192 + 2976 + 1344
-    # one turn of 1 + 6 tokens, 6 V = 60 entries: log-probs 20 x 60 + 160 = 1360 exceed the layer's
-    # backward pass, 7 x 4 x 26 + 96 = 824
-    turn = replace(SETTING, token_budget=7, prompt_limit=1, response_limit=6)
-    assert activations.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 1360
-    # recomputing in bf16, the copies of all matrices (see below) and 12 x 60 at the end of the
-    # forward pass are 1888; log-probs 1360; a layer 7 x 160 with 7 x 2 x 26 + 96 is 1580, and its
-    # copies 2 x 136
-    half = replace(turn, itemsize=2, gradient_checkpointing=True)
-    assert activations.activations(shape, half) == 4 * 7 * 8 + 1888
+    # recomputing one turn of 1 + 6 tokens in bf16: four inputs of 56, and a layer again: 7 x 160,
+    # its backward pass 7 x 2 x 26 + 96 and its copies 2 x 136. The copies of all matrices and two
+    # blocks at the end of the forward pass, 1168 + 8 x 60, are less
+    half = replace(again, token_budget=7, prompt_limit=1, response_limit=6, itemsize=2)
+    assert activations.activations(shape, half) == 4 * 56 + 1120 + 460 + 272
     # blocks of two tokens have 20 entries
     monkeypatch.setattr(activations, "LOGITS_PER_CHUNK", 20)
     assert activations.logits(shape, SETTING) == 20
-    # the log-probs' 20 x 20 + 160 = 560, or 3 x 160, are now less than a layer's 824
-    assert activations.activations(shape, turn) == 4 * 7 * 248 - 2 * 144 + 824
+    assert activations.backward_of_log_probs(shape, SETTING) == 160 + 20 * 20
+    # the gradient of a larger lm_head, three times in bf16
+    wide = copy(shape)
+    wide.hidden = 40
+    assert activations.backward_of_log_probs(wide, replace(half, itemsize=4)) == 12 * 400
+    assert activations.backward_of_log_probs(wide, half) == max(4 * 400 + 400, 6 * 400)
+
+
+def test_a_gpu_holds_the_attention_scores_of_shared_heads_in_fp32(shape):
+    gpu = replace(SETTING, cuda=True)
+    # two heads, turns of 6 tokens; k and v, each 2 numbers, once more
+    assert activations.attention_scores(shape, gpu) == 4 * 6 * 2
+    assert activations.saved_per_token(shape, gpu) == 248 + 48 + 2 * 4 * 2
+    assert activations.backward_of_layer(shape, gpu, 4) == max(4 * 4 * 26 + 96, 3 * 12 * 48)
+    own = copy(shape)
+    own.keys = own.queries
+    for model, setting in ((own, gpu), (shape, SETTING), (shape, replace(gpu, itemsize=2))):
+        assert activations.attention_scores(model, setting) == 0
 
 
 def test_autocast_keeps_bf16_copies_of_fp32_matrices(shape):
     half = replace(SETTING, itemsize=2)
-    # three layers, one of the branch, the head: 1168
-    assert activations.casts(shape, half) == 2 * (3 * 136 + 136 + 40)
-    assert activations.casts(shape, replace(half, lora_rank=2)) == 2 * 136
-    assert activations.casts(shape, replace(half, zero_stage=3)) == 0
-    assert activations.casts(shape, SETTING) == 0
+    # three layers, the head, one layer of the branch
+    assert activations.casts(shape, half) == (2 * 3 * 136, 2 * 40, 2 * 136)
+    assert activations.casts(shape, replace(half, lora_rank=2)) == (0, 0, 2 * 136)
+    assert activations.casts(shape, replace(half, zero_stage=3)) == (0, 2 * 40, 0)
+    assert activations.casts(shape, SETTING) == (0, 0, 0)
 
 
-def test_recomputing_a_layer_casts_its_matrices_again(shape):
-    # 24 tokens: forward 2 x 584 + 12 x 80 = 2128; log-probs 20 x 80 + 160 = 1760; a layer 24 x 160,
-    # its backward pass 24 x 2 x 26 + 96 = 1344 and its copies 2 x 136 are 5456
+def test_recomputing_a_layer_casts_its_matrices_again(shape, monkeypatch):
+    # 24 tokens: a layer 24 x 160, its backward pass 24 x 2 x 26 + 96 = 1344 and its copies 2 x 136
+    # are 5456; the end of the forward pass is less
     half = replace(SETTING, itemsize=2, gradient_checkpointing=True, token_budget=24)
     assert activations.activations(shape, half) == 4 * 24 * 8 + 5456
-    # stage 3 makes no copy that stays
+    # stage 3 makes no copy that stays, but it gathers lm_head and copies the bucket of 597
+    monkeypatch.setattr(zero, "LIVE", 0)
     sharded = replace(half, zero_stage=3)
-    assert activations.activations(shape, sharded) == 4 * 24 * 8 + 5456 - 2 * 136
+    expected = 4 * 24 * 8 + 5456 - 2 * 136 + 160 + 4 * 597
+    assert activations.activations(shape, sharded) == expected
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -209,7 +254,7 @@ def test_the_copies_are_those_that_autocast_makes(grad):
         model(turns)
     assert {len(sizes) for sizes in made.values()} == {1}
     # each layer's two norms (2 x 4 numbers) and rotations are not cast: the estimate has them, too
-    estimated = activations.casts(Shape(lm), replace(SETTING, itemsize=2))
+    estimated = sum(activations.casts(Shape(lm), replace(SETTING, itemsize=2)))
     assert sum(map(sum, made.values())) == estimated - 4 * 2 * 8
 
 
@@ -274,19 +319,23 @@ def test_the_peak_is_the_largest_moment(shape):
     always = 4 * 597 + 8 * 597 + 4 * 452 + 2 * 40 * (2 * 4 + 2)
     # two prompts of 4 tokens: keys and values, 12 numbers, and a layer, 8 + 12 + 18 numbers
     assert sums["generate"] == always + 2 * 4 * 4 * (12 + 38)
-    assert sums["backward"] == always + 4 * 597 + 4 * 2976 - 2304 + 1344
+    assert sums["backward"] == always + 4 * 597 + 4 * 2976 - 2304 + 512
     # the embedding, 40 numbers, is the largest parameter
     assert sums["step"] == always + 4 * 597 + 2 * 4 * 40
     assert max(sums, key=sums.get) == "backward" and needs(shape, SETTING) == (sums["backward"], 0)
 
 
 def test_buffers_of_the_step(shape):
-    # each of 4 ranks steps 150 of 597 numbers: a copy of the gradient, two temporaries on a CPU
-    two = replace(SETTING, ranks=4, zero_stage=2)
-    assert memory.step_buffers(shape, two) == 4 * (150 + 2 * 150)
-    assert memory.step_buffers(shape, replace(two, cuda=True)) == 4 * 150
-    assert memory.step_buffers(shape, replace(two, zero_stage=3)) == 4 * 2 * 150
-    assert memory.step_buffers(shape, replace(two, offload_optimizer=True)) == 0
+    assert memory.step_buffers(shape, SETTING) == (0, 0, 0, 2 * 4 * 40)  # of the embedding
+    assert memory.step_buffers(shape, replace(SETTING, cuda=True)) == (0, 0, 0, 0)
+    # each of 4 ranks steps 150 of 597 numbers: a copy of the gradient, and squares in fp64
+    two, squares = replace(SETTING, ranks=4, zero_stage=2), 16 * 2**18
+    assert memory.step_buffers(shape, replace(two, cuda=True)) == (0, 0, 0, 600 + squares)
+    assert memory.step_buffers(shape, two) == (0, 0, 0, 600 + squares + 1200)
+    # the gradient of the embedding, 40 numbers or a quarter of it
+    moved = replace(two, offload_optimizer=True)
+    assert memory.step_buffers(shape, moved) == (160, 160, 320, 160 + 480)
+    assert memory.step_buffers(shape, replace(moved, zero_stage=3)) == (0, 0, 0, 3 * 40)
 
 
 def test_engines(shape):
@@ -350,13 +399,11 @@ def test_the_peak_of_an_update_is_the_allocators(changes, vocab, tied, monkeypat
     """The estimate was measured at 1.00 to 1.04 of the peak."""
     monkeypatch.setattr("ppo.model.decoder.LOGITS_PER_CHUNK", 2**18)
     monkeypatch.setattr(activations, "LOGITS_PER_CHUNK", 2**18)
-    monkeypatch.setattr(benchmark, "TURNS", 8)
-    setting = replace(SETTING, token_budget=128, prompt_limit=32, response_limit=32, **changes)
-    monkeypatch.setattr(benchmark, "PROMPT", 32)
-    monkeypatch.setattr(benchmark, "RESPONSE", 32)
+    turns = dict(n_env=8, e_len=1, prompt_limit=32, response_limit=32)
+    setting = replace(SETTING, token_budget=128, **turns, **changes)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         lm = benchmark.make_lm(vocab, 128, 4, tied)
-        benchmark.train(lm, setting, "cpu")
+        benchmark.train(lm, setting, ALONE)
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     events = [event for event in events if event.get("name") == "[memory]"]
