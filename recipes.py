@@ -33,6 +33,7 @@ FAMILIES = {
         "prompt_limit": 4096,
         "env_workers": WORKERS,  # idle ones make the next worlds
     },
+    "errands": {"memory": "notes"},  # the list is told once
     "gem": LIBRARY,
     "gsm8k": {"prompt_limit": 3072, "memory_length": 8},  # a turn may need an earlier result
     "guess": {"memory_length": 8},  # the whole dialogue
@@ -41,6 +42,7 @@ FAMILIES = {
     "shop": {"memory_length": 8},  # the whole episode
     "textarena": LIBRARY,
     "textworld": LIBRARY,
+    "told": {"memory": "notes"},
     "tools": {"memory_length": 8, "prompt_limit": 4096},  # a user's class
 }
 

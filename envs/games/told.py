@@ -5,12 +5,17 @@ up any other thing ends the episode, so nobody finds out by trying. Rooms, actio
 are those of `envs.games.babyai`; the system message says only that there is a mission.
 """
 
-from minigrid.envs.babyai.core import verifier
-from minigrid.envs.babyai.core.roomgrid_level import RejectSampling
-from minigrid.envs.babyai.core.verifier import ObjDesc
-
 from common.plugins import UserError
-from envs.games.babyai import HELD_OUT, SYSTEM_AFTER, SYSTEM_BEFORE, BabyAI, TaskLevel
+from envs.games.babyai import (
+    HELD_OUT,
+    SYSTEM_AFTER,
+    SYSTEM_BEFORE,
+    BabyAI,
+    ObjDesc,
+    RejectSampling,
+    TaskLevel,
+    verifier,
+)
 from envs.text_env import TextEnv
 
 THINGS = 6

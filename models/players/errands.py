@@ -16,7 +16,7 @@ from models.players.reading import NOTES, SUMMARY, UNKNOWN, Writer, left_of
 
 TASKS = {"20": dict(episodes=480, noise=0.02, begins=0.5, keeps=0.97, stray=0.7)}
 # Memory and length, in turn from episode to episode
-MEMORIES = [("notes", 0), ("summary", 8), ("notes", 1), ("window", 1), ("notes", 0), ("window", 4)]
+MEMORIES = [("notes", 0), ("summary", 8), ("notes", 0), ("notes", 1), ("notes", 0), ("window", 1)]
 ERRAND = re.compile(rf"({'|'.join(PLACES)})(?: and say)? ({'|'.join(WORDS)})")
 HERE = re.compile(r"You are at the (\w+)\.")
 PASSAGES = [

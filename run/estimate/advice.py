@@ -78,7 +78,8 @@ def setting_of(args, device: int) -> Setting:
         e_len=args.e_len,
         engine="vllm" if vllm else "transformers",
         itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
-        merged=args.rows not in ("padded", "packed") and args.memory in ("full", "verbatim"),
+        merged=args.rows not in ("padded", "packed")
+        and args.memory in ("full", "summary", "verbatim"),
         vllm_share=int(args.gpu_memory_utilization * device) if cuda else 0,
         no_critic=args.update.no_critic,
         reference=args.update.reference,

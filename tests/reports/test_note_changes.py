@@ -1,9 +1,12 @@
 """How notes change over an episode, as the viewer shows it."""
 
 from test_exchange import turn
+from test_viewer import turn as logged
 
 from reports.exchange import parts_of
 from reports.notes import note_changes
+from reports.viewer import dialogue_page
+from run.dialogue_log import episodes_of
 
 
 def wrote(notes: str | None) -> dict:
@@ -28,3 +31,11 @@ def test_what_each_turn_changes():
         [("same", "inn blue")],
         [("same", "inn "), ("gone", "blue"), ("new", "white")],
     ]
+
+
+def test_the_page_gets_the_changes_escaped(tmp_path):
+    text = "NOTES: a </script>\nACTION: b"
+    record = dict(response=text, tokens=[text], action_at=text.index("ACTION"))
+    scores = dict.fromkeys(("logps", "values", "advantages", "kl"), [0.0])
+    page = dialogue_page(tmp_path, episodes_of([logged(**record, **scores), logged(step=2)]), {})
+    assert page.count('"notes":[["new","a \\u003c/script>"]]') == 1  # the second turn has none
