@@ -28,11 +28,13 @@ from ppo.engines.choose import make_engine
 from ppo.evaluation import EvaluationEpisodes
 from ppo.make import make_agent, make_kl, make_warm_up
 from ppo.model.make import make_model, make_reference
+from ppo.thoughts import thought_information
 from reports.evaluations import write_eval_table
 from reports.zero_shot import Transcript, write_check
 from run.command_line import run_command_line
 from run.context import Run
 from run.figures import update_figures
+from storage.batch import Scoring
 from storage.make import make_storage
 
 
@@ -93,7 +95,7 @@ def main(args) -> int:
         for update in count(start):
             with run.checkpoint(update, envs):  # this state is saved if what follows breaks off
                 if run.evaluates(update):
-                    evaluate(args, run, engine, render, update)
+                    evaluate(args, run, actor_critic, engine, render, update)
                 if run.complete(update):
                     break
                 with run.phase("collect", rollouts.progress):
@@ -131,7 +133,7 @@ def warm_up(args, run, agent, estimator, rollouts, envs, memories, engine, rende
     engine.push_weights(agent.actor_critic)  # the actor is unchanged: this wakes the engine
 
 
-def evaluate(args, run, engine, render, update: int) -> None:
+def evaluate(args, run, actor_critic, engine, render, update: int) -> None:
     """Play the evaluation episodes: the same, with the same sampling noise, in every run."""
     transcript = Transcript() if args.eval_only else None
     n_env = min(args.n_env, args.eval_episodes)
@@ -147,7 +149,12 @@ def evaluate(args, run, engine, render, update: int) -> None:
             args.endpoint_sampling, envs, engine, render, 0, evaluation=True
         )
         collect(turns, memories, sampler, render, played, 0)
-    run.log_evaluation(update, envs, played.summary() | engine.stats(), played.by_episode())
+        engine.sleep()
+        scoring = Scoring(args.token_budget, run.ranks)
+        figures = thought_information(played.thoughts, actor_critic, scoring)
+        engine.push_weights(actor_critic)  # unchanged: this wakes the engine
+    figures |= played.summary() | engine.stats()
+    run.log_evaluation(update, envs, figures, played.by_episode())
     if run.leads:
         write_eval_table(run.directory)
     if run.leads and transcript:

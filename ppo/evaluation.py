@@ -8,6 +8,7 @@ free plays the next episode, and no figure depends on which one it was.
 import math
 
 from common.ranks import ALONE, Ranks
+from ppo.thoughts import Thoughts
 from storage.batch import Scoring
 from storage.collection import Collection, Turn
 from storage.episodes import Episode, means
@@ -45,6 +46,7 @@ class EvaluationEpisodes(Collection):
         self.outcomes: dict[int, Episode] = {}  # seed -> its episode
         self.valid: list[bool] = []
         self.transcript, self.played = transcript, []
+        self.thoughts = Thoughts(all_seeds)
 
     def progress(self) -> float:
         """Return the share of this rank's episodes that have ended."""
@@ -59,6 +61,7 @@ class EvaluationEpisodes(Collection):
         turn = Turn(self.responses[n], step)
         if self.transcript is not None and turn.response:  # None: its call failed before any turn
             self.played.append((self.share[n], *turn))
+        self.thoughts.insert(turn)
         self.responses[n] = None
         # The schedule needs the last turn alone; all of a long evaluation would fill the memory.
         self.turns[n] = [turn]
@@ -74,6 +77,7 @@ class EvaluationEpisodes(Collection):
         finished = gather(self.episodes.finished) + [*lost.values()]
         self.episodes.batches = [sorted(finished, key=lambda e: (e.ret, e.length))]
         self.valid = gather(self.valid)
+        self.thoughts.join(self.ranks)
         self.played = sorted(gather(self.played), key=lambda turn: (turn[2].seed, turn[2].number))
         for n, response, step in self.played:
             self.transcript.add(n, response, step)
