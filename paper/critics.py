@@ -99,7 +99,7 @@ def section(path: Path, run: PlannedRun, found: dict[int, list[State]]) -> list[
     return [
         f"## {name}",
         f"Explained variance, by `python -m critic RUN {' '.join(critic_flags(run))}`. In the end "
-        f"the policy's {run.row.measure.removeprefix('eval/')} is {end[run.row.measure]:.3f}. "
+        f"the policy's {run.row.measure} is {end[f'eval/{run.row.measure}']:.3f}. "
         f"Commit {finished.commit}.",
         markdown_table(table),
         f"![V over the truth: {name}]({picture.name})",
