@@ -1,5 +1,10 @@
 """Errors that end a run. `run.exit` turns them into one line and an exit code."""
 
+from contextlib import contextmanager
+from textwrap import shorten
+
+from common.plugins import UserError
+
 
 class RunError(RuntimeError):
     """The run cannot go on. The message gives the reason; everything saved before is intact."""
@@ -25,3 +30,19 @@ SIGNS = (  # in messages of torch, CUDA, the C library and vLLM
 def lacks_memory(error: Exception) -> bool:
     """Return whether a library says that memory ran out. Each has errors of its own for it."""
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in SIGNS)
+
+
+@contextmanager
+def as_run_error(what: str, remedy: str):
+    """`with as_run_error("vLLM fails", "try ..."):` what a library raises inside, of whatever type,
+    becomes a RunError of one line. Checks of this project, and a lack of memory, stay as they are.
+    """
+    try:
+        yield
+    except (RunError, UserError):
+        raise
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        reason = shorten(f"{type(error).__name__}: {error}", 200)
+        raise RunError(f"{what} ({reason}); {remedy}") from error

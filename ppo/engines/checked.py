@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from common.chat import Sampling
-from common.errors import RunError, lacks_memory
-from common.plugins import UserError
+from common.errors import RunError, as_run_error
 from common.wrapper import Wrapper
 from ppo.engines.gap import explained_gap
 from ppo.model.acceptance import ASKED, test_turns
@@ -53,7 +52,7 @@ def check_first_push(engine, actor_critic, prompt_limit: int) -> None:
     """RunError: the engine fails at a prompt, or its log-probs are not the trainer's"""
     other = "--engine vllm" if engine.name == "TransformersEngine" else "--engine transformers"
     turns, gaps = test_turns(actor_critic.lm, prompt_limit + engine.response_limit), []
-    try:
+    with as_run_error(f"{engine.name} fails at a prompt", f"try {other}"):
         for slot, (ids, asked) in enumerate(zip(*turns, strict=True)):
             prompt = ids[: min(int(asked.nonzero()[-1]) + 1 - ASKED, prompt_limit)].tolist()
             engine.submit(slot, Probe(prompt), (slot,))  # together, so that the shorter is padded
@@ -61,13 +60,6 @@ def check_first_push(engine, actor_critic, prompt_limit: int) -> None:
             for _, response in engine.step():
                 prompt, got, logps = response.prompt.ids, response.ids, response.logps
                 gaps.append(token_gaps(actor_critic, prompt, got, logps, response.temperature))
-    except (RunError, UserError):
-        raise
-    except Exception as error:  # engines fail in many ways at models that are not theirs
-        if lacks_memory(error):
-            raise
-        reason = f"{type(error).__name__}: {error}"
-        raise RunError(f"{engine.name} fails at a prompt ({reason:.200}); try {other}") from error
     dtype = str(actor_critic.dtype).removeprefix("torch.")
     gap, explained = torch.cat(gaps).mean().item(), explained_gap(dtype, engine.temperature)
     if not gap <= explained:

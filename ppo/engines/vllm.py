@@ -10,12 +10,11 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import count
-from textwrap import shorten
 
 import numpy as np
 import torch
 
-from common.errors import RunError
+from common.errors import RunError, as_run_error
 from ppo.engines.contract import Engine, Response
 from ppo.engines.gap import explained_gap
 from ppo.engines.lockstep import TransformersEngine
@@ -27,6 +26,8 @@ from ppo.engines.vllm_settings import (
     start_vllm,
 )
 from ppo.engines.vllm_weights import PROBES, WholeWeights, gap_of
+
+REMEDY = "--engine transformers needs no vLLM"
 
 
 class VLLMEngine(Engine):
@@ -125,9 +126,12 @@ class VLLMEngine(Engine):
         """Step vLLM. Yields slot, prompt, ids, log-probs and number of cached prompt tokens of
         each complete response, and at last of those that vLLM failed at.
 
-        RunError: it failed, and ZeRO stage 3 shards the weights that transformers would need
+        RunError: the step fails, or a prompt does and ZeRO stage 3 shards the weights that
+        transformers would need
         """
-        for out in self.llm.llm_engine.step():
+        with as_run_error("vLLM fails in a step", REMEDY):
+            outputs = self.llm.llm_engine.step()
+        for out in outputs:
             answer = out.outputs[0]
             if answer.token_ids and answer.finish_reason in ("stop", "length"):
                 slot, prompt, _ = self.queue.pop(out.request_id)
@@ -148,13 +152,14 @@ class VLLMEngine(Engine):
     def push_weights(self, actor_critic) -> None:
         """Copy the actor's parameters into the engine's, and wake the engine.
 
-        RunError: its log-probs are not those of the new weights
+        RunError: vLLM fails, or its log-probs are not those of the new weights
         """
         assert self.idle, f"{len(self.queue)} responses are still being sampled"
         self.fallback.push_weights(actor_critic)
-        self.wake("weights")
-        self.weights.load(self.llm, actor_critic, getattr(torch, self.dtype))
-        self.wake("kv_cache")
+        with as_run_error("vLLM does not take over the weights", REMEDY):
+            self.wake("weights")
+            self.weights.load(self.llm, actor_critic, getattr(torch, self.dtype))
+            self.wake("kv_cache")
         self.push_gap = self.check_weights(actor_critic)
 
     @torch.no_grad()
@@ -165,14 +170,8 @@ class VLLMEngine(Engine):
         RunError: it is the first push, the second with such a gap in a row, or nothing finite; or
         vLLM has failed
         """
-        try:
+        with as_run_error("vLLM fails at a prompt", REMEDY):
             gap = gap_of(self, self.recent, actor_critic)
-        except (RunError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # vLLM fails in many ways at models that are not its own
-            reason = shorten(f"{type(error).__name__}: {error}", 200)
-            line = f"vLLM fails at a prompt ({reason}); --engine transformers needs no vLLM"
-            raise RunError(line) from error
         explained = explained_gap(self.dtype, self.temperature)
         agreed, self.agreed = self.agreed, gap <= explained  # False where the gap is nan
         if not self.agreed:

@@ -19,6 +19,7 @@ from common.chat import Sampling
 from common.errors import OutOfMemory, lacks_memory
 from common.plugins import UserError
 from ppo.engines.choose import CannotRun
+from ppo.model.quantized import quantization_of
 
 # The engine core must share this process: weights are pushed into it without a copy, and its steps
 # are made from here.
@@ -67,7 +68,8 @@ def start_vllm(
     CannotRun: vLLM has no kernel for the model on this device; UserError: vLLM does not start
     OutOfMemory: it lacks memory
     """
-    config = AutoConfig.from_pretrained(model).get_text_config()
+    whole_config = AutoConfig.from_pretrained(model)
+    config = whole_config.get_text_config()
     check_support(config, length)
     tokens = 2 * max_num_seqs * length  # whose keys and values a CPU keeps
     arguments = engine_arguments(
@@ -79,6 +81,7 @@ def start_vllm(
         gpu_memory_utilization=gpu_memory_utilization,
         skip_tokenizer_init=not with_tokenizer,
         **adapters,
+        **({"hf_overrides": unquantized} if quantization_of(whole_config) else {}),
         **(CUDA_ARGUMENTS if CUDA else cpu_arguments(config, dtype, tokens)),
     )
     # Engines of one process share rotary tables; in vLLM 0.25 a second engine spoils them.
@@ -90,6 +93,13 @@ def start_vllm(
             reason = shorten(str(error) or repr(error), 300)
             line = f"vLLM does not start: {reason}; --engine transformers needs no vLLM"
             raise (OutOfMemory if lacks_memory(error) else UserError)(line) from error
+
+
+def unquantized(config):
+    """Return a config without its quantization: the weights that are pushed are whole numbers."""
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    return config
 
 
 def chosen(engine) -> dict[str, str]:

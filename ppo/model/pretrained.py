@@ -20,6 +20,8 @@ os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error  # noqa: E402
 
+from ppo.model.quantized import forget_quantization, read_whole  # noqa: E402
+
 
 def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = None):
     """Return the model (fp32, without dropout), its tokenizer and the ids that end a response.
@@ -36,13 +38,17 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
     safe = dict(trust_remote_code=False)  # refuse a model that brings code, instead of asking
     reported = dict(ignore_mismatched_sizes=True, output_loading_info=True)  # `_misfit` reads it
     try:
-        AutoConfig.from_pretrained(path, **safe)  # if that fails, the errors of the rest mislead
+        # If that fails, the errors of the rest mislead.
+        config = AutoConfig.from_pretrained(path, **safe)
         tokenizer = AutoTokenizer.from_pretrained(path, **safe)
-        lm, report = _from_pretrained(path, dtype=torch.float32, **safe, **reported)
+        whole = read_whole(config)
+        lm, report = _from_pretrained(path, dtype=torch.float32, **safe, **reported, **whole)
     except Exception as error:  # broken files raise errors of any type in the libraries
         where = "" if here else " (no such directory here, and from the hub:)"
         reason = shorten(str(error) or repr(error), 300)
         raise UserError(f"{model}: cannot load it{where}: {reason}") from error
+    if whole:
+        forget_quantization(lm)
     preset(tokenizer, template or {})
     problem = _misfit(lm, tokenizer, report, tokens) or _template_problem(tokenizer)
     if problem:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import transformers
 from conftest import batch, make_lm, make_prompt
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch.testing import assert_close
@@ -51,6 +52,33 @@ def test_logps_equal_the_trainers(lm, tokenizer, temperature):
     for response in generate(engine, PROMPTS).values():
         turn = batch((response.prompt.ids, response.ids), temperature=temperature)
         logps = actor_critic(turn).logps
+        assert_close(torch.tensor(response.logps), logps, atol=1e-4, rtol=0)
+
+
+STATE = dict(
+    linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8,
+    linear_value_head_dim=8, layer_types=["linear_attention", "full_attention"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "more"),
+    [
+        ("Qwen3_5Text", "Qwen3_5", STATE),
+        ("Lfm2", "Lfm2", dict(layer_types=["conv", "full_attention"])),
+    ],
+)
+def test_a_state_does_not_begin_in_the_padding(config, model, more, tokenizer):
+    torch.manual_seed(0)
+    settings = getattr(transformers, f"{config}Config")(
+        vocab_size=260, hidden_size=32, intermediate_size=32, num_hidden_layers=2, head_dim=16,
+        num_attention_heads=2, num_key_value_heads=2, initializer_range=0.3, eos_token_id=0,
+        pad_token_id=0, bos_token_id=None, **more,
+    )  # fmt: skip
+    lm = getattr(transformers, f"{model}ForCausalLM")(settings).eval()
+    engine, actor_critic = engine_on(lm, tokenizer)
+    for response in generate(engine, PROMPTS).values():
+        logps = actor_critic(batch((response.prompt.ids, response.ids))).logps
         assert_close(torch.tensor(response.logps), logps, atol=1e-4, rtol=0)
 
 

@@ -4,6 +4,7 @@ Blocks of the prefix cache hold 32 tokens here: prompts of 140 and more would me
 """
 
 import importlib.util
+import json
 import random
 import sys
 from argparse import Namespace
@@ -289,6 +290,30 @@ def test_with_sharded_weights_a_failure_ends_the_run(setup, monkeypatch):
     engine.queue = {}
 
 
+def no_block(*args, **options):
+    raise KeyError("block 3")
+
+
+def test_what_vllm_raises_in_a_step_is_one_line(setup, monkeypatch):
+    engine, _ = setup()
+    monkeypatch.setattr(engine.llm.llm_engine, "step", no_block)
+    line = r"^vLLM fails in a step \(KeyError: 'block 3'\); --engine transformers needs no vLLM$"
+    with pytest.raises(RunError, match=line):
+        generate(engine, [PROMPTS[1]])
+    monkeypatch.undo()
+    generate(engine, [])  # vLLM completes what the failure has left
+    assert engine.idle
+
+
+def test_what_vllm_raises_in_a_push_is_one_line(setup, monkeypatch):
+    engine, actor_critic = setup()
+    monkeypatch.setattr(engine.llm, "collective_rpc", no_block)
+    with pytest.raises(
+        RunError, match=r"^vLLM does not take over the weights \(KeyError: 'block 3"
+    ):
+        engine.push_weights(actor_critic)
+
+
 # ---- what only CUDA does ------------------------------------------------------------------------
 
 
@@ -470,6 +495,16 @@ def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys)
     assert isinstance(make(big_heads(tie=True)).inner.inner, VLLMEngine)
 
 
+@pytest.fixture
+def new_groups():
+    """Let vLLM make its groups of processes anew: a group for experts comes only with an engine
+    that has experts, and a run has one engine."""
+    from vllm.distributed.parallel_state import destroy_model_parallel
+
+    destroy_model_parallel()
+
+
+@pytest.mark.usefixtures("new_groups")
 def test_experts_arrive_with_each_push(tmp_path, tokenizer):
     # transformers fuses the experts of a layer, vLLM reads them one by one and packs them
     lm = make_decoder(
@@ -486,6 +521,7 @@ def test_experts_arrive_with_each_push(tmp_path, tokenizer):
             lm.model.layers[0].mlp.experts.down_proj.neg_()
 
 
+@pytest.mark.usefixtures("new_groups")
 @torch.no_grad()
 def test_experts_and_sinks_of_gpt_oss_arrive_with_each_push(tmp_path, tokenizer):
     lm = make_decoder(
@@ -495,6 +531,9 @@ def test_experts_and_sinks_of_gpt_oss_arrive_with_each_push(tmp_path, tokenizer)
         bos_token_id=None,
     )  # fmt: skip
     lm.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}  # as in the files of the real one
+    (tmp_path / "config.json").write_text(json.dumps(config))
     engine, actor_critic = vllm_engine(tokenizer, tmp_path), build(lm, 0, tokens=72)
     engine.recent.append(make_prompt(PREFIX[:60]))  # beyond the window
     layer = lm.model.layers[0]

@@ -95,6 +95,17 @@ def test_only_adapters_and_the_critic_are_trained():
     }
 
 
+def test_recomputed_activations_give_adapters_the_same_gradients():
+    gradients = []
+    for recompute in (False, True):
+        actor_critic = with_adapters(recompute=recompute)
+        actor_critic(TURNS).logps.sum().backward()
+        named = actor_critic.lm.named_parameters()
+        gradients.append({name: p.grad for name, p in named if "lora_" in name})
+    assert all(gradient.abs().sum() > 0 for gradient in gradients[0].values())
+    assert_close(gradients[0], gradients[1])
+
+
 def test_the_reference_is_the_base_without_a_copy():
     base = Reference(make_lm())(TURNS)
     actor_critic = with_adapters()
