@@ -107,6 +107,16 @@ EMBEDDED_FAMILIES = {
         "eval_interval": 60,
         "eval_episodes": 64,
     },
+    "errands": {
+        "model": str(MODELS / "tiny-errands"),
+        "memory_length": 0,
+        "num_updates": 60,
+        "lr": 3e-4,
+        "critic_lr": 5e-4,
+        "minibatch": 64,
+        "w_epoch": 8,
+        "eval_interval": 30,
+    },
     "gsm8k": CALCULATOR,  # it calls tools, but it cannot solve word problems
     "guess": {
         "model": str(MODELS / "tiny-guess"),

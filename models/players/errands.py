@@ -12,19 +12,28 @@ from envs.asking.notes import NOTES_LINE
 from envs.games.errands import ASKS, ONCE, PLACES, RULES, THANKS, TOLD, WORDS, Errands
 from envs.text_env import THINK_ACT
 from memory.summary import ASK
-from models.players.reading import NOTES, SUMMARY, UNKNOWN, Writer, left_of
+from models.players.reading import NOTES, SUMMARY, TO_DO, UNKNOWN, Writer, left_of
 
 TASKS = {"20": dict(episodes=480, noise=0.02, begins=0.5, keeps=0.97, stray=0.7)}
 # Memory and length, in turn from episode to episode
 MEMORIES = [("notes", 0), ("summary", 8), ("notes", 0), ("notes", 1), ("notes", 0), ("window", 1)]
 ERRAND = re.compile(rf"({'|'.join(PLACES)})(?: and say)? ({'|'.join(WORDS)})")
 HERE = re.compile(r"You are at the (\w+)\.")
+# Names have a blank before them wherever they stand, so that each is one token everywhere.
+NAMES = (*PLACES, *WORDS, "east", "west", "here", UNKNOWN)
 PASSAGES = [
-    *("Observation:\n", "Current Observation:\n", RULES, f"\n{ONCE}\n", TOLD, ASKS, THANKS, ASK),
-    *(THINK_ACT, f"\n\n{THINK_ACT}", NOTES_LINE, NOTES, SUMMARY, "ring at the ", " and say "),
-    *("THINK:", "\nNOTES:", "SUMMARY:", "\nACTION:", "You are at the ", "You are on the street."),
-    *("\nEast:", "\nWest:", f" {UNKNOWN}", "THINK: I sum up.\nSUMMARY:"),
-    *(f" {name}" for name in (*PLACES, *WORDS)),
+    *("Observation:\n", "Current Observation:\n", RULES, f".\n{ONCE}\n", ASKS, THANKS, ASK, ". "),
+    *(THINK_ACT, f"\n\n{THINK_ACT}", NOTES_LINE, NOTES, SUMMARY, f"{TOLD}ring at the"),
+    *(
+        "; ring at the",
+        " and say",
+        "You are at the",
+        "You are on the street.",
+        "\nEast:",
+        "\nWest:",
+    ),
+    *("THINK:", "\nNOTES:", "\nACTION:", "THINK: I sum up.\nSUMMARY:", TO_DO, f" {TO_DO}"),
+    *(f" {name}" for name in NAMES),
 ]
 
 
@@ -41,22 +50,20 @@ class Player:
     def respond(self, messages: list[dict]) -> tuple[str, str]:
         left = left_of(messages, TOLD, ERRAND, THANKS)
         text = messages[-1]["content"]
-        action = self.act(text, left)
+        side, action = self.act(text, left)
         remaining = left[1:] if left and action.startswith("say") else left
-        thought = f"{left[0][0]} {left[0][1]}" if left else UNKNOWN
+        thought = f"{left[0][0]} {side}, {left[0][1]}" if left else UNKNOWN
         learnt = action
         if self.rng.random() < self.noise:
             learnt = str(self.rng.choice(self.env.actions))
         return self.writer.respond(messages, left, remaining, thought, (learnt, action))
 
-    def act(self, text: str, left: list[tuple[str, str]] | None) -> str:
-        """Return the action that suits an observation and the errands that are left."""
+    def act(self, text: str, left: list[tuple[str, str]] | None) -> tuple[str, str]:
+        """Return where the next errand is, and the action that suits an observation."""
         place, word = left[0] if left else (None, str(self.rng.choice(WORDS)))
-        if ASKS in text:
-            return f"say {word}"
-        here = HERE.search(text)
-        if here and (place is None or here[1] == place):
-            return "ring"
         east = text.partition("\nEast: ")[2].partition("\n")[0]
-        goes_east = place in east if place else east != "nothing"
-        return "go east" if goes_east else "go west"
+        here = HERE.search(text)
+        if here and place in (None, here[1]):
+            return "here", f"say {word}" if ASKS in text else "ring"
+        side = "east" if (place in east if place else east != "nothing") else "west"
+        return side, f"go {side}"

@@ -7,7 +7,7 @@ from envs.asking.summaries import SHOWN as SUMMARY_SHOWN
 from memory.summary import ASK
 
 NOTES, SUMMARY = (shown.partition("{")[0] for shown in (NOTES_SHOWN, SUMMARY_SHOWN))
-UNKNOWN = "nothing"
+UNKNOWN, TO_DO = "nothing", "to do:"
 
 
 def left_of(messages: list[dict], told: str, item: re.Pattern, done: str) -> list[tuple] | None:
@@ -38,7 +38,7 @@ def left_of(messages: list[dict], told: str, item: re.Pattern, done: str) -> lis
 
 def written(left: list[tuple] | None) -> str:
     """Return items as notes and summaries word them."""
-    return ", ".join(map(" ".join, left)) if left else UNKNOWN
+    return f"{TO_DO} {', '.join(map(' '.join, left))}" if left else UNKNOWN
 
 
 class Writer:
