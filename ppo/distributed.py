@@ -115,10 +115,13 @@ def import_deepspeed():
 
 def shard(module: torch.nn.Module) -> None:
     """Shard a frozen module over the ranks (ZeRO 3). Layers are gathered when they compute."""
-    deepspeed = import_deepspeed()
+    import_deepspeed().initialize(model=module, config=frozen_config())
+
+
+def frozen_config() -> dict:
+    """Return DeepSpeed's configuration for parameters that are sharded and not trained."""
     sharding = {"stage": 3, **gathering()}
-    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": sharding}
-    deepspeed.initialize(model=module, config=config)
+    return {"train_micro_batch_size_per_gpu": 1, "zero_optimization": sharding}
 
 
 def gathering() -> dict:

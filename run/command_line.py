@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import run.process as process
 from run.driver import refuse_unseen_gpu
-from run.estimate.advice import warn_if_too_large
+from run.estimate.advice import check_size
 from run.exit import exit_code
 from run.out_of_memory import START, explained
 
@@ -20,7 +20,7 @@ def run_command_line(argv: list[str] | None, get_args: Callable, main: Callable,
         args = args or get_args(argv)
         refuse_unseen_gpu()
         process.choose_threads(args.model)
-        warn_if_too_large(args)
+        check_size(args)
         with explained(args, START):
             return main(args)
     except (Exception, KeyboardInterrupt) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from cuda_mutants import MISTAKES
-from cuda_runs import SETTINGS, train
+from cuda_runs import SETTINGS, SMALL, train
 from fake_cuda.build import compiler
 from ranks import train as train_on_fixed_turns
 from real_runs import CLOCK, run
@@ -90,6 +90,17 @@ def test_two_ranks_compute_what_one_process_does(tmp_path):
     expected, _ = train_on_fixed_turns("0")
     for parameters, _ in torch.load(tmp_path / "out.pt", map_location="cpu").values():
         assert_close(parameters, expected, atol=1e-4, rtol=0)
+
+
+def test_main_trains_on_two_ranks_as_it_does_on_one(tmp_path):
+    small = [*SMALL.split(), "--model", "models/tiny", "--w-epoch", "2", "--w-fraction", "0.5"]
+    command = ["main.py", *small, "--dtype", "float32", "--run-dir"]
+    gpus = dict(at_start=TWO_GPUS, DS_ACCELERATOR="cuda")
+    passes(run([*command, tmp_path / "two", "--zero-stage", "2"], ranks=2, **gpus))
+    passes(run([*command, tmp_path / "one"], **gpus))
+    [ours], [theirs] = metrics(tmp_path / "two"), metrics(tmp_path / "one")
+    known = {name: value for name, value in theirs.items() if value is not None}
+    assert {name: ours[name] for name in known} == pytest.approx(known, rel=1e-3, abs=1e-3)
 
 
 def test_vllm_takes_our_arguments_for_a_gpu():

@@ -145,20 +145,19 @@ class Reference(nn.Module):
     """The frozen initial policy, pi_0 of the KL penalty: a copy, its matrices in compute.dtype."""
 
     awake = staticmethod(nullcontext)  # `with reference.awake():` it can compute
+    device = None  # of the copy; None: the model's
 
     def __init__(self, lm, compute: Compute = PLAIN):
         super().__init__()
         self.compute = compute
-        # Autocast casts the actor's matrices alone. With norms or rotary tables in bf16 the copy
-        # would compute something else, and the KL would not be 0 before the first update.
-        copies = {}
-        for p in lm.parameters():
-            dtype = compute.dtype if p.dim() > 1 else p.dtype
-            copies[id(p)] = nn.Parameter(self._copied(p.detach(), dtype), requires_grad=False)
+        copies = {id(p): self._copied(p) for p in lm.parameters()}
         self.lm = copy.deepcopy(lm, copies).eval()
 
-    def _copied(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        return tensor.to(dtype, copy=True)
+    def _copied(self, p: nn.Parameter) -> nn.Parameter:
+        # Autocast casts the actor's matrices alone. With norms or rotary tables in bf16 the copy
+        # would compute something else, and the KL would not be 0 before the first update.
+        dtype = self.compute.dtype if p.dim() > 1 else p.dtype
+        return nn.Parameter(p.detach().to(self.device, dtype, copy=True), requires_grad=False)
 
     @torch.no_grad()
     def forward(self, batch: MicroBatch) -> Tensor:

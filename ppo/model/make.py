@@ -1,5 +1,7 @@
 """The models of a command line: how a model is loaded and put together from the flags."""
 
+from contextlib import nullcontext
+
 import torch
 
 from common.cli import print_status
@@ -23,21 +25,49 @@ def make_model(generation, update, device: str, seed: int):
     print_status(f"loading {generation.model} ...")
     torch.manual_seed(seed)  # adapters and heads begin alike in equal runs
     tokens = generation.prompt_limit + generation.response_limit
-    lm, tokenizer, ends = load_lm(generation.model, device, tokens, generation.template_kwargs)
+    with loading(update):
+        lm, tokenizer, ends = load_lm(generation.model, device, tokens, generation.template_kwargs)
     dtype = choose_dtype(update.dtype, device)
     if device == "cpu" and lm.config.hidden_size >= WIDE:
         note_dtype(update.dtype)
-    actor_critic = build(
-        lm,
-        critic_layers=None if update.no_critic else update.critic_layers,
-        dtype=dtype,
-        packed=choose_packing(update.rows, device, dtype),
-        recompute=update.gradient_checkpointing,
-        lora_rank=update.lora_rank,
-        tokens=tokens,
-    )
-    try_export(actor_critic, f"--model {generation.model}")
+    with computing(update, lm):
+        actor_critic = build(
+            lm,
+            critic_layers=None if update.no_critic else update.critic_layers,
+            dtype=dtype,
+            packed=choose_packing(update.rows, device, dtype),
+            recompute=update.gradient_checkpointing,
+            lora_rank=update.lora_rank,
+            tokens=tokens,
+        )
+    if in_shards(update):
+        print_status("the export of a model that is loaded in shards is not tried")
+    else:
+        try_export(actor_critic, f"--model {generation.model}")
     return actor_critic.to(device), tokenizer, ends
+
+
+def in_shards(update) -> bool:
+    """Return whether the model is loaded in shards. With adapters, each rank loads all of it."""
+    return update.zero_stage == 3 and not update.lora_rank
+
+
+def loading(update):
+    """Return a context to load the model in."""
+    if not in_shards(update):
+        return nullcontext()
+    from ppo.model.sharded import loading_shards
+
+    return loading_shards()
+
+
+def computing(update, lm):
+    """Return a context in which the model computes and the critic's layers can be copied."""
+    if not in_shards(update):
+        return nullcontext()
+    from ppo.model.sharded import computing_in_shards
+
+    return computing_in_shards(lm, update.critic_layers)
 
 
 def build(
@@ -97,16 +127,20 @@ def make_reference(update, actor_critic: ActorCritic):
         from ppo.model.lora import AdaptersOff
 
         return AdaptersOff(actor_critic)
-    if update.reference == "host":
+    if in_shards(update):
+        from ppo.model.sharded import GatheredHostReference as HostReference
+        from ppo.model.sharded import ShardedReference
+    else:
         from ppo.model.reference import HostReference
-
+    if update.reference == "host":
         return HostReference(actor_critic.lm, actor_critic.compute)
-    reference = Reference(actor_critic.lm, actor_critic.compute)
     if update.reference == "sharded":
         from ppo.distributed import shard
 
+        reference = ShardedReference(actor_critic.lm, actor_critic.compute)
         shard(reference)
-    return reference
+        return reference
+    return Reference(actor_critic.lm, actor_critic.compute)
 
 
 def choose_dtype(name: str, device: str) -> torch.dtype:

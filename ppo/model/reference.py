@@ -13,17 +13,16 @@ from storage.minibatch import MicroBatch
 class HostReference(Reference):
     """A reference that rests in host memory and moves to the model's device to compute."""
 
+    device = "cpu"  # at no time is there a second copy on the GPU
+
     def __init__(self, lm, compute: Compute = PLAIN):
         super().__init__(lm, compute)
-        self.device = lm.device
+        self.computes_on = lm.device
         self.to("cpu")  # the buffers
-
-    def _copied(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        return tensor.to("cpu", dtype, copy=True)  # at no time is there a second copy on the GPU
 
     @contextmanager
     def awake(self):
-        self.to(self.device)
+        self.to(self.computes_on)
         yield
         self.to("cpu")
 

@@ -13,10 +13,10 @@ from dataclasses import fields, replace
 import torch
 
 from common.plugins import UserError
-from ppo.model.make import choose_dtype
+from ppo.model.make import choose_dtype, in_shards
 from run.estimate.memory import MOMENTS, estimate, loading, states, totals
 from run.estimate.roofline import find_device, seconds
-from run.estimate.setting import Setting
+from run.estimate.setting import FP32, Setting
 from run.estimate.shape import Shape, load_shape
 
 
@@ -31,19 +31,44 @@ def print_estimate(args) -> None:
     setting, available = here(args)
     print(table(shape, setting, available))
     print(times(shape, setting))
+    if line := impossible(args.model, shape, setting, available[0]):
+        raise UserError(line)
     if not fits(needs(shape, setting), available):
         raise UserError(advice(shape, setting, available))
 
 
-def warn_if_too_large(args) -> None:
-    """On a GPU, print one line if the estimate exceeds the available memory."""
-    if not torch.cuda.is_available() or os.environ.get("RANK", "0") != "0":
+def check_size(args) -> None:
+    """On a GPU, print one line if the estimate exceeds the available memory.
+
+    UserError: the model is too large for this program, whatever the estimate is
+    """
+    if not torch.cuda.is_available():
         return
-    with suppress(ValueError):  # loading reports a model that cannot be read
+    try:
         shape = load_shape(args.model)
-        setting, available = here(args)
-        if not fits(needs(shape, setting), available):
-            print(f"this may not fit: {advice(shape, setting, available)}", flush=True)
+    except ValueError:
+        return  # loading reports a model that cannot be read
+    setting, available = here(args)
+    if line := impossible(args.model, shape, setting, available[0]):
+        raise UserError(line)
+    if os.environ.get("RANK", "0") == "0" and not fits(needs(shape, setting), available):
+        print(f"this may not fit: {advice(shape, setting, available)}", flush=True)
+
+
+def impossible(model: str, shape: Shape, setting: Setting, device: int) -> str:
+    """Return why a model cannot be used on GPUs of this size, in one line, or "" if it can.
+
+    device: bytes of a GPU
+    """
+    weights, whole = setting.itemsize * shape.model, FP32 * shape.model
+    begin = f"--model {model}: one GPU has {device / 1e9:.1f} GB"
+    if setting.cuda and setting.engine == "vllm" and weights > device:
+        reason = f"vLLM needs all {weights / 1e9:.1f} GB of the weights on each GPU"
+        return f"{begin}, and {reason}: it is not spread over several"
+    if setting.cuda and not in_shards(setting) and whole > device:
+        reason = f"each rank loads the whole model in fp32, {whole / 1e9:.1f} GB"
+        return f"{begin}, and {reason}; --zero-stage 3 without --lora-rank loads it in shards"
+    return ""
 
 
 def local_ranks() -> int:
@@ -110,7 +135,7 @@ def table(shape: Shape, setting: Setting, available: tuple[int, int]) -> str:
     where = f"the {'GPU' if setting.cuda else 'CPU'} has {available[0] / 1e9:.2f} GB per rank"
     lines.append(f"peak {peak / 1e9:.2f} GB; {where}")
     if peak == loading(shape, setting):
-        lines.append("the peak is at the start, when each rank reads the whole model")
+        lines.append("the peak is at the start, while the model is loaded")
     if host:
         has = f"the host has {available[1] / 1e9:.2f} GB per rank"
         lines.append(f"host memory: {host / 1e9:.2f} GB; {has}")

@@ -12,6 +12,7 @@ tokens in a micro-batch, and s is the bytes of a number in the compute dtype.
 
 from math import ceil
 
+from ppo.model.make import in_shards
 from run.estimate import zero
 from run.estimate.activations import activations, scoring
 from run.estimate.setting import FP32, Setting
@@ -42,11 +43,18 @@ def totals(shape: Shape, setting: Setting) -> dict[str, int]:
 
 
 def loading(shape: Shape, setting: Setting) -> int:
-    """Return the bytes on the device before anything is sharded, cast or moved to the host.
+    """Return the bytes on the device before anything is cast or moved to the host.
 
-    These are the model and the critic in fp32, and the copy that becomes the reference.
+    These are the model and the critic in fp32, and the copy that becomes the reference. Where a
+    model is loaded in shards, the rank has its share of them, and lm_head and the layers that
+    become the critic are gathered.
     """
     critic = setting.critic_layers * shape.layer
+    if in_shards(setting):
+        gathered = shape.vocab * shape.hidden + 2 * critic
+        reference = setting.shard(setting.itemsize * shape.model, 3)
+        whole = FP32 * (setting.shard(shape.model, 3) + gathered)
+        return whole + (setting.reference == "sharded") * reference
     copied = setting.reference in ("device", "sharded") and not setting.lora_rank
     return FP32 * (shape.model + critic) + copied * setting.itemsize * shape.model
 

@@ -160,24 +160,43 @@ def test_settings_in_force_are_not_advised_again():
         offload_optimizer=True,
     )  # fmt: skip
     line = advice.advice(QWEN, setting, (10**6, 10**12))
-    assert "With one change: --lora-rank 16" in line and "--offload reference" in line
+    assert "With one change: 64 ranks and --zero-stage 3" in line and "--offload reference" in line
     for flag in ("--gradient-checkpointing", "--token-budget", "--dtype", ", --zero-stage 3"):
         assert flag not in line
     assert "optimizer" not in line and "no --offload" not in line
 
 
-def test_a_sharded_model_may_not_fit_before_it_is_sharded():
-    # the model and two layers of the critic in fp32, and the reference in bf16
-    whole = 4 * (7_615_616_512 + 2 * 233_057_792) + 2 * 7_615_616_512
-    setting = replace(GPU, ranks=64, zero_stage=3, n_env=1, gradient_checkpointing=True)
+def test_a_model_may_not_fit_while_it_is_loaded():
+    # with adapters each rank loads the model and two layers of the critic in fp32
+    whole = 4 * (7_615_616_512 + 2 * 233_057_792)
+    setting = replace(
+        GPU, ranks=64, zero_stage=3, n_env=1, gradient_checkpointing=True, lora_rank=16
+    )
     assert loading(QWEN, setting) == whole > max(totals(QWEN, setting).values())
     assert advice.needs(QWEN, setting)[0] == whole
     assert "the peak is at the start" in advice.table(QWEN, setting, HERE)
-    assert "--offload reference" in advice.advice(QWEN, setting, (40 * 10**9, 500 * 10**9))
-    away = replace(setting, reference="host")  # it is copied to the host, without a stop
-    assert loading(QWEN, away) == whole - 2 * 7_615_616_512
-    lora = replace(setting, lora_rank=16)  # there is no copy, but the model is cast only then
-    assert loading(QWEN, lora) == loading(QWEN, away)
+    # without them it has its share. lm_head and two layers are gathered, and the layers copied;
+    # then there is a share of the reference in bf16
+    shards = replace(setting, lora_rank=0, reference="host")
+    expected = 4 * (7_615_616_512 // 64 + 152_064 * 3584 + 2 * 2 * 233_057_792)
+    assert loading(QWEN, shards) == expected
+    shards = replace(shards, reference="sharded")
+    assert loading(QWEN, shards) == expected + 2 * 7_615_616_512 // 64
+    copied = replace(setting, zero_stage=2, lora_rank=0)
+    assert loading(QWEN, copied) == whole + 2 * 7_615_616_512
+
+
+def test_a_model_that_is_too_large_for_this_program():
+    # 15.2 GB in bf16 and 30.5 GB in fp32
+    line = advice.impossible("m", QWEN, replace(GPU, zero_stage=3), 15 * 10**9)
+    assert line.startswith("--model m: one GPU has 15.0 GB, and vLLM needs all 15.2 GB of the")
+    line = advice.impossible("m", QWEN, GPU, 30 * 10**9)
+    assert "each rank loads the whole model in fp32, 30.5 GB; --zero-stage 3 without" in line
+    with_adapters = replace(GPU, zero_stage=3, lora_rank=16)
+    assert advice.impossible("m", QWEN, with_adapters, 30 * 10**9) == line
+    fine = [(replace(GPU, zero_stage=3), 16), (GPU, 31), (replace(GPU, cuda=False), 1)]
+    for setting, size in fine:
+        assert advice.impossible("m", QWEN, setting, size * 10**9) == ""
 
 
 def test_the_host_may_be_too_small():

@@ -9,6 +9,7 @@ import torch
 from transformers import Qwen2Config
 
 from arguments import get_args
+from common.plugins import UserError
 from run.estimate import advice
 from run.estimate.shape import load_shape
 
@@ -86,21 +87,25 @@ def test_a_normal_run_on_a_gpu_warns_in_one_line(size, models, gpu, monkeypatch,
     gpu(1)
     monkeypatch.setattr(advice, "capacities", lambda ranks: (size * 10**9, 500 * 10**9))
     args = get_args(["--model", models["1.5B"][0]])
-    advice.warn_if_too_large(args)
+    advice.check_size(args)
     message = capsys.readouterr().out
     assert message.count("\n") == (size == 24)
     if size == 24:  # 1.5B without LoRA: the estimate is 46.3 GB
         assert message.startswith("this may not fit: the run needs 46.3 GB of the device per rank")
         assert "--lora-rank 16 (fits)" in message
+    monkeypatch.setattr(advice, "capacities", lambda ranks: (3 * 10**9, 500 * 10**9))
+    with pytest.raises(UserError, match="vLLM needs all 3.1 GB of the weights on each GPU"):
+        advice.check_size(args)
+    monkeypatch.setattr(advice, "capacities", lambda ranks: (size * 10**9, 500 * 10**9))
     monkeypatch.setenv("RANK", "1")  # one rank tells it
-    advice.warn_if_too_large(args)
+    advice.check_size(args)
     args.model = "./nowhere"
     monkeypatch.delenv("RANK")
-    advice.warn_if_too_large(args)  # the run itself tells that there is no such model
+    advice.check_size(args)  # the run itself tells that there is no such model
     assert capsys.readouterr().out == ""
 
 
 def test_without_a_gpu_nothing_is_estimated(monkeypatch):
     monkeypatch.setattr(advice, "load_shape", lambda path: 1 / 0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    advice.warn_if_too_large(get_args(["--env-name", "toy"]))
+    advice.check_size(get_args(["--env-name", "toy"]))
