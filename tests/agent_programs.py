@@ -117,6 +117,14 @@ def overwrites(seed, **to):
     say(SHARED["client"], f"second of {seed}")
 
 
+def overwrites_for_threads(seed, **to):
+    """The same, but asks in a thread of its own, of which nobody knows whose it is."""
+    SHARED["client"] = to
+    with ThreadPoolExecutor() as helpers:
+        helpers.submit(say, SHARED["client"], f"first of {seed}").result()
+        helpers.submit(say, SHARED["client"], f"second of {seed}").result()
+
+
 def shares_connections(seed, **to):
     """Has its own key, and a global client, whose connections all agents share."""
     import httpx

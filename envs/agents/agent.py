@@ -32,6 +32,7 @@ from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import endpoint
 from envs.agents.ends import failure_of, fault_classes, result_of
+from envs.agents.origins import WAITING
 from envs.agents.session import Call, Session
 from envs.agents.tokens import TokenCounter
 from envs.credit import earlier_rewards
@@ -170,8 +171,10 @@ class AgentEnv(gymnasium.Env):
             event = get_awake(self.session.events, self.timeout)
         except queue.Empty:
             location = agent_threads.location_of(self.thread) or f"{self.name}: "
-            self._end_session()
             message = f"the program neither asked nor ended within {self.timeout:g} s"
+            if endpoint().others_wait(self.session):
+                message += f", and {WAITING}"
+            self._end_session()
             raise Fault(f"{location}{message}") from None
         self.call = event if isinstance(event, Call) else None
         return None if self.call else event

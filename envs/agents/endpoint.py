@@ -61,6 +61,10 @@ class Endpoint:
                 other.fail(BrokenContract(f"{other.name}: {CROSSED}"))
                 raise Refused(CROSSED, 403, "forbidden")
 
+    def others_wait(self, session: Session) -> bool:
+        """Return whether another session has requests beside the one that is being answered."""
+        return any(not o.events.empty() for o in list(self.sessions.values()) if o is not session)
+
     def open(self, session: Session) -> None:
         self.sessions[session.secret] = session
 

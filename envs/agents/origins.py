@@ -12,11 +12,17 @@ import threading
 import weakref
 
 KEPT = 4096  # connections whose first request is still to come
-CROSSED = (
-    "an agent asked with the API key of another agent of its process: turns would be credited to "
-    "wrong episodes. Usually each agent overwrites a global setting that holds the client "
+CAUSE = (
+    "Usually each agent overwrites a global setting that holds the client "
     "(set_default_openai_client, dspy.configure, os.environ). Pass the client where it is used, or "
     "give each agent a process: --env-workers with the number of --n-env"
+)
+CROSSED = (
+    "an agent asked with the API key of another agent of its process: turns would be credited to "
+    f"wrong episodes. {CAUSE}"
+)
+WAITING = (
+    f"more than one request waits with another agent's API key: perhaps one is its own. {CAUSE}"
 )
 _opened: list[tuple[weakref.ref, int]] = []  # the socket of a connection, and its thread
 _lock = threading.Lock()

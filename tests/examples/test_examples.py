@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 
 from common.chat import Sampling
 from envs import make_env
+from envs.checked import checked_act
 from envs.text_env import act, begin
 from envs.tools.calculator import Calculator
 from memory.render import Renderer
@@ -95,6 +96,39 @@ def test_the_agent_of_the_page_in_docs(tmp_path, monkeypatch):
     assert texts[1:] == ["Perhaps 4.", "Check it, and say the number alone."]
     assert final.terminated and final.reward == 1
     env.close()
+
+
+@pytest.fixture
+def handoff():
+    pytest.importorskip("openai")
+    env = make_env("agent:examples.handoff_agent:solve", timeout=60)
+    yield env
+    env.close()
+
+
+def test_a_triage_is_paid_for_passing_on_when_the_answer_is_right(handoff):
+    task = Calculator()
+    task.reset(seed=8)
+    first = begin(handoff, 8)
+    assert [tool["function"]["name"] for tool in first.template["tools"]] == [
+        "transfer_to_calculator"]  # fmt: skip
+    passed = checked_act(handoff, "The other agent goes on.")
+    assert passed.reward == 0 and passed.observation.template == task.template
+    # the conversation is the same: the question, and each step but the last with its result
+    assert passed.observation.messages[1:] == first.messages[1:]
+    assert len(first.messages) == 2 + 2 * (len(task.chain) - 1)
+    answered = checked_act(handoff, f"ANSWER: {task.answer}")
+    assert (answered.terminated, answered.success, answered.reward) == (True, True, 1.0)
+    assert answered.earlier == ((1, 0.5),)
+
+
+def test_a_triage_that_calls_what_it_has_not_breaks_the_program(handoff):
+    begin(handoff, 8)
+    call = '<tool_call>\n{"name": "calculate", "arguments": {"a": 1}}\n</tool_call>'
+    step = checked_act(handoff, call)
+    assert (step.terminated, step.success, step.reward, step.fault) == (True, False, 0.0, "")
+    assert "KeyError('calculate')" in step.observation.text
+    assert step.metrics == {"parse_failures": 0, "program_errors": 1}
 
 
 @pytest.mark.parametrize("name", ["langgraph_agent", "openai_agent"])

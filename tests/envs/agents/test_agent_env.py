@@ -259,6 +259,16 @@ def test_a_global_client_is_a_fault_with_its_cause_during_a_run(pool):
     assert step.first.text == "first of 3"
 
 
+def test_a_global_client_of_unknown_threads_has_its_cause_when_time_is_up(pool):
+    make = partial(make_env, "agent:agent_programs:overwrites_for_threads", timeout=2)
+    envs = pool(make, [[1, 3], [2]])
+    envs.reset()
+    envs.send(0, "hello")  # the second request of agent 0 waits in the session of agent 1
+    [(_, step)] = envs.poll()
+    assert "neither asked nor ended within 2 s, and more than one request waits" in step.fault
+    assert "--env-workers" in step.fault
+
+
 def test_agents_that_share_connections_have_no_fault(pool):
     pytest.importorskip("httpx")
     envs = pool(partial(make_env, "agent:agent_programs:shares_connections"), [[1], [2], [3]])
