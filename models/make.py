@@ -11,7 +11,7 @@
         --out models/tiny-shop
     python -m models.make --family frozen-lake --layers 3 --vocab-size 320 \\
         --out models/tiny-frozen-lake
-    python -m models.make --family errands --steps 1000 --batch 32 --vocab-size 420 \\
+    python -m models.make --family errands --steps 900 --batch 32 --vocab-size 420 \\
         --out models/tiny-errands
 
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and

@@ -19,8 +19,8 @@ ASKS = "A voice at the door asks for the word."
 THANKS = "Thank you! This errand is done."
 OVER = "Nobody expected you. Your errands are over."
 RULES = """\
-You run errands along a street. At the start you are told where to ring, in which order, and which \
-word to say there. You are told only once.
+You run errands along a street. At the start you are told your errands in their order: each is a \
+place where you ring, and the word that you say there. You are told only once.
 
 Each turn you take one of these actions:
 go east: walk one step east,
@@ -79,7 +79,7 @@ class Errands(TextEnv):
         start, *goals = (PLACES[k] for k in route)
         self.errands = list(zip(goals, words, strict=True))
         self.position, self.done, self.asked = self.street[start], 0, False
-        listed = "; ".join(f"ring at the {place} and say {word}" for place, word in self.errands)
+        listed = ", ".join(map(" ".join, self.errands))
         return self._text(f"{TOLD}{listed}.\n{ONCE}")
 
     def _act(self, action: str) -> tuple[str, float, bool, bool]:
@@ -104,17 +104,17 @@ class Errands(TextEnv):
         return next((name for name, at in self.street.items() if at == self.position), None)
 
     def _text(self, news: str = "") -> str:
-        place, sides = self.place(), {"East": [], "West": []}
-        for name, at in sorted(self.street.items(), key=lambda pair: abs(pair[1] - self.position)):
-            if at != self.position:
-                side = "East" if at > self.position else "West"
-                sides[side].append(f"{name} {abs(at - self.position)}")
+        place = self.place()
         here = f"You are at the {place}." if place else "You are on the street."
-        ways = [f"{side}: {', '.join(names) or 'nothing'}" for side, names in sides.items()]
-        return "\n".join(filter(None, (news, here, *ways)))
+        steps = {name: at - self.position for name, at in self.street.items() if name != place}
+        ways = [
+            f"{name} {'east' if n > 0 else 'west'} {abs(n)}"
+            for name, n in sorted(steps.items(), key=lambda pair: abs(pair[1]))
+        ]
+        return "\n".join(filter(None, (news, here, f"Ways: {', '.join(ways)}")))
 
     def kept(self, text: str) -> str:
-        return text.partition("\nEast:")[0]  # the ways lead from where the agent was
+        return text.partition("\nWays:")[0]  # the ways lead from where the agent was
 
     def episode_metrics(self) -> dict[str, float]:
         return {"errands_done": self.done / len(self.errands)}

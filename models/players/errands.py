@@ -17,22 +17,15 @@ from models.players.reading import NOTES, SUMMARY, TO_DO, UNKNOWN, Writer, left_
 TASKS = {"20": dict(episodes=480, noise=0.02, begins=0.5, keeps=0.97, stray=0.7)}
 # Memory and length, in turn from episode to episode
 MEMORIES = [("notes", 0), ("summary", 8), ("notes", 0), ("notes", 1), ("notes", 0), ("window", 1)]
-ERRAND = re.compile(rf"({'|'.join(PLACES)})(?: and say)? ({'|'.join(WORDS)})")
+ERRAND = re.compile(rf"({'|'.join(PLACES)}) ({'|'.join(WORDS)})")
 HERE = re.compile(r"You are at the (\w+)\.")
 # Names have a blank before them wherever they stand, so that each is one token everywhere.
 NAMES = (*PLACES, *WORDS, "east", "west", "here", UNKNOWN)
 PASSAGES = [
-    *("Observation:\n", "Current Observation:\n", RULES, f".\n{ONCE}\n", ASKS, THANKS, ASK, ". "),
-    *(THINK_ACT, f"\n\n{THINK_ACT}", NOTES_LINE, NOTES, SUMMARY, f"{TOLD}ring at the"),
-    *(
-        "; ring at the",
-        " and say",
-        "You are at the",
-        "You are on the street.",
-        "\nEast:",
-        "\nWest:",
-    ),
-    *("THINK:", "\nNOTES:", "\nACTION:", "THINK: I sum up.\nSUMMARY:", TO_DO, f" {TO_DO}"),
+    *("Observation:\n", "Current Observation:\n", RULES, f".\n{ONCE}\n", ASKS, THANKS, ASK),
+    *(THINK_ACT, f"\n\n{THINK_ACT}", NOTES_LINE, NOTES, SUMMARY, TOLD.rstrip(), "\nWays:"),
+    *("You are at the", "You are on the street.", "THINK:", "\nNOTES:", "\nACTION:"),
+    *("THINK: I sum up.\nSUMMARY:", TO_DO, f" {TO_DO}"),
     *(f" {name}" for name in NAMES),
 ]
 
@@ -61,9 +54,9 @@ class Player:
     def act(self, text: str, left: list[tuple[str, str]] | None) -> tuple[str, str]:
         """Return where the next errand is, and the action that suits an observation."""
         place, word = left[0] if left else (None, str(self.rng.choice(WORDS)))
-        east = text.partition("\nEast: ")[2].partition("\n")[0]
+        ways = text.partition("\nWays: ")[2].partition("\n")[0]
         here = HERE.search(text)
         if here and place in (None, here[1]):
             return "here", f"say {word}" if ASKS in text else "ring"
-        side = "east" if (place in east if place else east != "nothing") else "west"
+        side = "east" if f"{place or ''} east" in ways else "west"
         return side, f"go {side}"

@@ -11,7 +11,7 @@ from models.players.reading import left_of, written
 from models.remembering import demonstrations, episode, remembering
 
 TOLD, DONE = errands.TOLD, errands.THANKS
-LIST = f"{TOLD}ring at the mill and say red; ring at the inn and say blue.\nYou will not be told."
+LIST = f"{TOLD}mill red, inn blue.\nYou will not be told."
 
 
 def left(*contents: str, role: str = "user"):

@@ -8,11 +8,10 @@ from envs.text_env import act, begin
 
 # seed 0 of errands-20: the list, and the street from west to east
 FIRST = """\
-Your errands, in this order: ring at the inn and say white; ring at the forge and say blue.
+Your errands, in this order: inn white, forge blue.
 You will not be told again.
 You are at the mill.
-East: inn 4
-West: chapel 4, bakery 8, forge 12"""
+Ways: chapel west 4, inn east 4, bakery west 8, forge west 12"""
 
 
 def play(env, *actions: str) -> list:
@@ -26,12 +25,12 @@ def started(task: str = "20", seed: int = 0, **options):
 
 def test_an_episode_by_hand():
     env, first = started()
-    assert first.text == FIRST and first.kept == FIRST.partition("\nEast")[0]
+    assert first.text == FIRST and first.kept == FIRST.partition("\nWays")[0]
     way = [*["go east"] * 4, "ring", "say white", *["go west"] * 16, "ring", "say blue"]
     steps = play(env, *way)
     assert [step.reward for step in steps if step.reward] == [0.5, 0.5]
     assert steps[3].observation.text == (
-        "You are at the inn.\nEast: nothing\nWest: mill 4, chapel 8, bakery 12, forge 16"
+        "You are at the inn.\nWays: mill west 4, chapel west 8, bakery west 12, forge west 16"
     )
     assert steps[4].observation.text.startswith(f"{ASKS}\nYou are at the inn.")
     assert steps[5].observation.kept == f"{THANKS}\nYou are at the inn."
