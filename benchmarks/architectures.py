@@ -1,0 +1,140 @@
+"""Every causal LM of transformers, tried as a tiny random one: python -m benchmarks.architectures
+
+A line per architecture: how it trains, or the line that refuses it. What is accepted is compared
+with the model's own forward pass on three turns; its export is loaded again, and the transformers
+engine is checked. It takes minutes and asserts nothing: read the lines with WRONG and ERROR.
+"""
+
+import inspect
+import signal
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from textwrap import shorten
+from warnings import catch_warnings, simplefilter
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from benchmarks.families import turn
+from common.cli import Parser
+from common.errors import RunError
+from common.plugins import UserError
+from ppo.engines.checked import CheckedEngine
+from ppo.engines.lockstep import TransformersEngine
+from ppo.engines.measured import MeasuredEngine
+from ppo.model.export import buffers_to_parameters
+from ppo.model.layers import is_packed
+from ppo.model.make import build
+from ppo.model.pretrained import silence
+from ppo.model.reloaded import try_export
+from recipes import TINY
+
+SIZES = dict(
+    vocab_size=380, hidden_size=64, intermediate_size=64, num_hidden_layers=4,
+    num_attention_heads=2, num_key_value_heads=2, head_dim=32, max_position_embeddings=512,
+    eos_token_id=2, pad_token_id=0, bos_token_id=1, tie_word_embeddings=False,
+    initializer_range=0.2, sliding_window=16,
+    num_experts=4, num_local_experts=4, n_routed_experts=4, moe_num_experts=4, moe_k=2,
+    num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=32, n_group=1,
+    topk_group=1, first_k_dense_replace=1, linear_num_value_heads=2, linear_num_key_heads=2,
+    linear_key_head_dim=32, linear_value_head_dim=32, q_lora_rank=16, kv_lora_rank=16,
+    qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, mamba_d_head=32, mamba_n_heads=4,
+    mamba_d_state=16, mamba_n_groups=1, mamba_expand=2, mamba_d_ssm=128,
+)  # fmt: skip
+TURNS = [(10, 20), (25, 40), (5, 12)]  # length of the prompt, and of the prompt with its response
+LARGEST, SECONDS = 5e7, 30  # parameters of a model, and time for it, beyond which it is left out
+EXACT = 1e-3  # largest difference of a log-prob in float32
+
+
+def main() -> None:
+    parser = Parser("benchmarks.architectures", description=__doc__.splitlines()[0])
+    parser.add_argument("kinds", nargs="*", help="model types such as qwen3; default: all")
+    kinds = parser.parse_args().kinds or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    silence()
+    for kind in kinds:
+        with catch_warnings():
+            simplefilter("ignore")
+            print(f"{kind:28} {outcome(kind)}", flush=True)
+
+
+def outcome(kind: str) -> str:
+    """Return what became of an architecture."""
+    try:
+        with limited(SECONDS), redirect_stdout(StringIO()):
+            lm = tiny(kind)
+    except Exception as error:  # many need settings of their own
+        return line("not made", error)
+    if sum(p.numel() for p in lm.parameters()) > LARGEST:
+        return "left out: not tiny"
+    said = StringIO()
+    try:
+        with limited(SECONDS), redirect_stdout(said), torch.no_grad():
+            return trial(lm)
+    except (UserError, RunError) as error:
+        return line("refused", error)
+    except Exception as error:
+        return line("ERROR", error)
+
+
+def line(word: str, error: Exception) -> str:
+    return shorten(f"{word}: {type(error).__name__}: {error}", 250)
+
+
+def tiny(kind: str):
+    """Return a random model of an architecture, with the sizes that its config knows."""
+    made = CONFIG_MAPPING[kind]
+    known = set(inspect.signature(made.__init__).parameters)
+    for base in made.__mro__:
+        known |= set(getattr(base, "__annotations__", {}))
+    config = made(**{name: size for name, size in SIZES.items() if name in known})
+    if hasattr(config, "text_config"):
+        raise ValueError("its config is of several models")
+    torch.manual_seed(0)
+    options = dict(dtype=torch.float32, attn_implementation="sdpa")
+    return AutoModelForCausalLM.from_config(config, **options).eval()
+
+
+def trial(lm) -> str:
+    """Return how a model trains. UserError, RunError: it does not"""
+    ids = torch.randint(3, 380, (3, 40), generator=torch.Generator().manual_seed(1))
+    rows = [(row[:end], prompt) for row, (prompt, end) in zip(ids, TURNS, strict=True)]
+    own = [own_logps(lm, row, prompt) for row, prompt in rows]  # before its parts are changed
+    buffers_to_parameters(lm)
+    actor_critic = build(lm, 1, packed=True, tokens=40)
+    gap = max(
+        (actor_critic(turn(row, prompt), part="actor").logps - expected).abs().max().item()
+        for (row, prompt), expected in zip(rows, own, strict=True)
+    )
+    try_export(actor_critic, "its export")
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    engine = TransformersEngine(tokenizer, {2}, 14, 1.0, max_num_seqs=3)
+    CheckedEngine(MeasuredEngine(engine), 26).push_weights(actor_critic)
+    rows = "packed" if is_packed(actor_critic.compute) else "padded"
+    return f"trains, {rows}; differs by {gap:.1e}{'' if gap < EXACT else ' WRONG'}"
+
+
+def own_logps(lm, row: torch.Tensor, prompt: int) -> torch.Tensor:
+    """Return the log-probs of a response, (R,), by the model's own forward pass."""
+    logps = lm(row[None], use_cache=False).logits[0, :-1].log_softmax(-1)  # (L - 1, V)
+    return logps.gather(-1, row[1:, None])[prompt - 1 :, 0]
+
+
+@contextmanager
+def limited(seconds: int):
+    """`with limited(9):` TimeoutError after 9 seconds"""
+
+    def stop(number, frame):
+        raise TimeoutError(f"{seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+if __name__ == "__main__":
+    main()
