@@ -6,12 +6,13 @@
 Each framework is installed into build/frameworks/NAME, which only its own processes see.
 There its programs in examples/frameworks/ play an episode with scripted responses, from which the
 columns follow, and train the calculator's model for two updates. A framework that cannot be
-installed, as without a network, is skipped with a line.
+installed, as without a network, is skipped with a line. Delete a folder to get a newer version.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -97,14 +98,18 @@ def work(args: argparse.Namespace) -> int | None:
         return print(json.dumps(probe(*args.probe)))
     if unknown := set(args.names) - FRAMEWORKS.keys():
         raise UserError(f"{', '.join(sorted(unknown))}: the frameworks are {', '.join(FRAMEWORKS)}")
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in args.names or FRAMEWORKS:
         if rows := rows_of(name, FRAMEWORKS[name]):
-            results[name] = rows
+            results = {**known(), name: rows}  # another process may have written meanwhile
             RESULTS.write_text(f"{json.dumps(results, indent=1, sort_keys=True)}\n")
             PAGE.write_text(page_of(results))
-    chosen = [row for name in args.names or results for row in results.get(name, [])]
+    chosen = [row for name in args.names or FRAMEWORKS for row in known().get(name, [])]
     return int(any("no:" in cell for row in chosen for cell in row))
+
+
+def known() -> dict[str, list[list[str]]]:
+    """Return the rows of each framework so far."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 def page_of(results: dict[str, list[list[str]]]) -> str:
@@ -144,9 +149,13 @@ def install(folder: Path, packages: tuple[str, ...]) -> str:
     try:
         done = finished([*pip, "--target", str(folder), *packages], folder, INSTALL_SECONDS)
     except subprocess.TimeoutExpired:
+        shutil.rmtree(folder, ignore_errors=True)
         return f"pip needs more than {INSTALL_SECONDS} s"
+    if done.returncode == 0:
+        return ""
+    shutil.rmtree(folder, ignore_errors=True)  # half of it must not be taken for the whole
     errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-    return (errors or ["pip failed"])[-1] if done.returncode else ""
+    return (errors or ["pip failed"])[-1]
 
 
 def finished(words: list[str], folder: Path, seconds: float) -> subprocess.CompletedProcess:
