@@ -21,6 +21,7 @@ from ppo.model.decoder import Compute, decide, embed, padded, precision
 from ppo.model.variants import beyond, make_plain, with_whole_layers
 
 KNOWN = "supported are decoders such as Llama, Qwen2, Qwen3, Mistral, OLMo 2 and 3, SmolLM3"
+MORE = "does more than its layers and lm_head"
 PARTS = ("embed_tokens", "layers", "rotary_emb", "norm")
 BOUNDS = (
     "sliding_window", "attention_chunk_size", "original_max_position_embeddings", "floor_scale",
@@ -75,15 +76,15 @@ def accept_adapters(lm, compute: Compute) -> None:
 
 
 def test_turns(lm, tokens: int) -> tuple[Tensor, Tensor]:
-    """Return ids and response_mask, both (2, L), of two turns. The second one is shorter and ends
-    in padding; the first one has two responses, as merged turns have."""
+    """Return ids and response_mask, both (2, L), of two turns. The second one is shorter, within
+    all boundaries, and ends in padding; the first one has two responses, as merged turns have."""
     reached = [bound for bound in boundaries(lm.config) if bound < tokens]
     length = min(max(tokens, SHORT), max(reached, default=0) + BEYOND) if reached else SHORT
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(lm.config.vocab_size, (2, length), generator=generator)
     mask = torch.zeros_like(ids, dtype=torch.bool)
     mask[0, length // 2 - ASKED : length // 2] = mask[0, -ASKED:] = True
-    shorter = length - length // 8
+    shorter = min(length - length // 8, max(ASKED + 2, min(reached, default=length) * 3 // 4))
     mask[1, shorter - ASKED : shorter] = True
     ids[1, shorter:] = 0
     return ids.to(lm.device), mask.to(lm.device)
@@ -105,11 +106,11 @@ def _padded(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
     ways = [plain_options, with_whole_layers]
     if kinds(lm.config) or any(bound < ids.shape[1] for bound in boundaries(lm.config)):
         ways.append(with_own_options)
+    factor, truth = _by_itself(lm, ids, mask)  # before a way changes the model, and this with it
     for way in ways:
         try:
             logits = logits_of(lm, ids, mask, way(lm, Compute()))
-            factor = 100 / logits.abs().max()  # small logits would hide a soft cap
-            gap = (factor * logits - alone(lm, ids, mask, factor)).abs().max().item()
+            gap = (factor * logits - truth).abs().max().item()
             problem = f"the two differ by {gap:.2g} where the largest logit is 100"
         except Exception as error:  # layers fail in many ways at options that are not theirs
             if lacks_memory(error):
@@ -117,9 +118,26 @@ def _padded(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
             gap, problem = float("nan"), f"{type(error).__name__}: {shorten(str(error), 160)}"
         if gap <= ROUNDING[torch.float32]:
             return way(lm, compute)
-    does = f"{type(lm).__name__} does more than its layers and lm_head"
+    raise refusal(lm, MORE, problem)
+
+
+def refusal(lm, what: str, problem: str) -> UserError:
+    """Return the error about a model. What is known to be special about it replaces `problem`."""
     problem = beyond(lm.config) or problem
-    raise UserError(f"cannot train this model: {does} ({problem}); {KNOWN}")
+    return UserError(f"cannot train this model: {type(lm).__name__} {what} ({problem}); {KNOWN}")
+
+
+def _by_itself(lm, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the factor that makes 100 of the largest logit, and what `alone` returns with it:
+    small logits would hide a soft cap. UserError: the model's own forward pass fails"""
+    try:
+        factor = 100 / alone(lm, ids, mask, 1.0).abs().max()
+        return factor, alone(lm, ids, mask, factor)
+    except Exception as error:  # in many ways
+        if lacks_memory(error):
+            raise
+        problem = f"{type(error).__name__}: {shorten(str(error), 160)}"
+        raise refusal(lm, MORE if beyond(lm.config) else "does not compute", problem) from error
 
 
 def plain_options(lm, compute: Compute) -> Compute:
@@ -170,7 +188,7 @@ def logits_of(lm, ids: Tensor, mask: Tensor, compute: Compute) -> Tensor:
         return linear(decisions, lm.lm_head.weight).float()
 
 
-def alone(lm, ids: Tensor, mask: Tensor, factor: Tensor) -> Tensor:
+def alone(lm, ids: Tensor, mask: Tensor, factor: Tensor | float) -> Tensor:
     """Return the same logits, (R, V), by the model's own forward pass, each response without
     anything behind it. What lm_head returns is multiplied by `factor`."""
     logits = []

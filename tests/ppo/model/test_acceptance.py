@@ -120,6 +120,22 @@ def test_a_window_that_no_turn_reaches_needs_no_mask():
     assert acceptance.test_turns(lm, 30)[0].shape == (2, 24)
 
 
+def test_one_turn_is_within_every_boundary_in_reach():
+    # There a model may leave its masks out, and do so wrongly: Doge's short turns see what follows.
+    lm = make_decoder("Mistral", **SIZES, sliding_window=16)
+    ids, mask = acceptance.test_turns(lm, 60)
+    assert mask.nonzero()[mask.nonzero()[:, 0] == 1][-1, 1] + 1 == 12 and ids.shape == (2, 32)
+
+
+def test_a_model_that_cannot_compute_is_one_line(monkeypatch):
+    lm = make_decoder("Qwen2", **SIZES)
+    monkeypatch.setattr(lm.model, "forward", lambda *args, **options: 1 / 0)
+    with pytest.raises(
+        ValueError, match="Qwen2ForCausalLM does not compute .ZeroDivisionError: div"
+    ):
+        accept(lm, PLAIN)
+
+
 def test_turns_are_longer_than_the_farthest_boundary_in_reach():
     config = Qwen2Config(**SIZES, sliding_window=None)
     config.rope_parameters = {"original_max_position_embeddings": 100, "rope_type": "default"}
