@@ -76,15 +76,17 @@ def test_what_is_expected_without_a_critic():
         3: episode([0, 1], "ab"),  # ends before turn 2
         5: episode([0, 0, 0, 2], "abcd"),
     }
+    ahead = {seed: returns_to_go(turns, 0.5) for seed, turns in episodes.items()}
     group = [episode([0, 4], "ac"), episode([0, 0], "ab")]
     assert returns_to_go(episodes[1], 0.5) == [0.25, 0.5, 1.0]
-    found = critic.expected(episodes, group, 1, episodes[1][2], 2, gamma=0.5)
+    found = critic.expected(ahead, group, 1, episodes[1][2], 2, gamma=0.5)
     # of the others only episode 5 has a turn 2, where 0 + .5 * 2 is ahead
     # a group's members earn .5 * 4 and 0; one of them came to "c", where 4 is ahead
     assert list(found.values()) == [1.0, 1.0, 4.0]
-    first = critic.expected(episodes, group, 1, episodes[1][0], 0, gamma=0.5)
+    first = critic.expected(ahead, group, 1, episodes[1][0], 0, gamma=0.5)
     assert list(first.values()) == [(0.5 + 0.25) / 2, 1.0, 1.0]  # both members began at "a"
-    nowhere = critic.expected({1: episodes[1], 3: episodes[3]}, group, 1, episodes[1][2], 2, 0.5)
+    del ahead[5]
+    nowhere = critic.expected(ahead, group, 1, episodes[1][2], 2, gamma=0.5)
     assert list(nowhere.values())[0] == 1.0  # nobody got so far: the last turn of those who did not
 
 

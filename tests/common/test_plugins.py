@@ -71,7 +71,8 @@ MISTAKES = [
     # what is chosen, and what the line must say
     (
         "--memory windw",
-        "unknown memory 'windw'; choices: window, action, periodic, full, verbatim, or module",
+        "unknown memory 'windw'; choices: window, action, periodic, full, notes, summary, "
+        "verbatim, or module",
     ),
     (
         "--advantages gea",

@@ -51,7 +51,7 @@ def test_options_of_none_leave_the_environments_defaults():
 
 def test_every_family_names_its_class():
     known = {"babyai", "baba", "crafter", "dialogue-guess", "gsm8k", "tools-calculator"}
-    known |= {"tools-shop", "toy"}
+    known |= {"tools-shop", "toy", "errands", "told"}
     assert set(envs.ENVS) == known
     assert all(re.fullmatch(r"envs\.\w+\.\w+:\w+", path) for path in envs.ENVS.values())
 

@@ -74,7 +74,11 @@ def test_an_unusable_file_is_one_line(text, message, tmp_path):
 @pytest.mark.parametrize(
     ("name", "prompts", "message"),
     [
-        ("toy", {"tye": {"system": "x"}}, "takes [tye]; choices: babyai, baba, crafter, toy"),
+        (
+            "toy",
+            {"tye": {"system": "x"}},
+            "takes [tye]; choices: babyai, baba, crafter, ",
+        ),
         ("toy", {"crafter": {"system": "{goal}"}}, "has {goal}; choices: {actions}, {tips}, {ach"),
         ("baba-goto_win", {"toy": {"system": "x"}}, "no [baba] for baba-goto_win in the file"),
         ("tools-shop", {"toy": {"system": "x"}}, "tools-shop takes none, its words are in"),

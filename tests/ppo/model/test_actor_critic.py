@@ -163,7 +163,7 @@ def models_of(model_dir: str, device: str = "cpu", **changes):
         model=model_dir, dtype="auto", prompt_limit=64, response_limit=8, rows="auto",
         critic_layers=1, gradient_checkpointing=False,
         lora_rank=0, reference="device",
-        template_kwargs={}, no_critic=False,
+        template_kwargs={}, no_critic=False, zero_stage=0,
     )  # fmt: skip
     flags = SimpleNamespace(**(flags | changes))
     actor_critic, tokenizer, ends = make_model(flags, flags, device, seed=1)
