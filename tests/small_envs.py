@@ -10,6 +10,8 @@ from pathlib import Path
 import gymnasium
 from gymnasium.spaces import Discrete, Text
 
+from envs.text_env import act
+
 TEXT = Text(1000)
 
 
@@ -166,3 +168,10 @@ class Number(gymnasium.Env):
 
 for env_class in (Lamp, Echo, Plain, Number):
     gymnasium.register(f"Small{env_class.__name__}-v0", env_class, max_episode_steps=5)
+
+
+def turn(env, remembered, response: str):
+    """Let an environment take a turn, and its memory remember it. Returns the Step."""
+    step = act(env, response)
+    remembered.update(step)
+    return step

@@ -3,11 +3,12 @@
 from functools import partial
 
 import pytest
+from small_envs import turn
 
 import memory
 from envs.asking.notes import CUT, AsksForNotes
 from envs.games.toy import Toy
-from envs.text_env import THINK_ACT, act, begin
+from envs.text_env import THINK_ACT, begin
 from envs.tools.calculator import Calculator
 from envs.variants import EndsWhenInvalid, OwnPrompts
 from memory.notes import NotesMemory
@@ -27,12 +28,6 @@ def playing(length: int = 1, env=None, limit: int = 6):
     remembered = memory.make_memory("notes", length, keep=True)
     remembered.reset(begin(env, 0))
     return env, remembered
-
-
-def turn(env, remembered, response: str):
-    step = act(env, response)
-    remembered.update(step)
-    return step
 
 
 def shown(remembered) -> str:

@@ -4,13 +4,14 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from small_envs import turn
 from transformers import AutoTokenizer
 
 import memory
 from envs.agents.tokens import TokenCounter
 from envs.asking.summaries import AsksForSummaries
 from envs.games.toy import Toy
-from envs.text_env import act, begin
+from envs.text_env import begin
 from envs.tools.calculator import Calculator
 from memory.render import Renderer
 from memory.summary import ASK
@@ -27,12 +28,6 @@ def playing(length: int, env=None, prompt_limit: int = 10**6, tokenizer: str = "
     remembered = make()
     remembered.reset(begin(env, 0))
     return env, remembered
-
-
-def turn(env, remembered, response: str):
-    step = act(env, response)
-    remembered.update(step)
-    return step
 
 
 def contents(remembered) -> list[str]:
