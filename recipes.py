@@ -37,6 +37,8 @@ FAMILIES = {
     "gem": LIBRARY,
     "gsm8k": {"prompt_limit": 3072, "memory_length": 8},  # a turn may need an earlier result
     "guess": {"memory_length": 8},  # the whole dialogue
+    "openenv": LIBRARY,
+    "pettingzoo": LIBRARY,
     "reasoning-gym": LIBRARY,
     "scienceworld": LIBRARY,
     "shop": {"memory_length": 8},  # the whole episode

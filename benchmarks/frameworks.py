@@ -33,41 +33,98 @@ TRAIN = f"""--model models/tiny-calculator --engine transformers --n-env 2 --e-l
 --num-updates {UPDATES} --minibatch 4 --eval-interval 0 --response-limit 32
 --prompt-limit 4096 --env-workers 0,timeout=120"""
 WITH_RUN = ["--endpoint-sampling", "run"]
-HEAD = ["framework", "program", "API", "tools", "parallel calls", "stream", "structured", "trains"]
+HEAD = ["framework", "program", "how started", "API", "tools", "parallel calls", "stream"]
+HEAD += ["structured", "trains"]
 
 
 @dataclass(frozen=True)
 class Framework:
     """A framework. packages: the first one's version is shown
 
+    started: where a program passes the endpoint on
     programs: functions of examples/frameworks/ that train; variants `streamed` and `structured` of
         the same file are only played
     """
 
     packages: tuple[str, ...]
     module: str
+    started: str
     programs: tuple[str, ...] = ("solve",)
 
 
 FRAMEWORKS = {
     "langchain": Framework(
-        ("langchain", "langchain-openai", "langgraph-supervisor"),
+        (
+            "langchain",
+            "langchain-openai",
+            "langgraph-supervisor",
+        ),
         "langchain_agents",
+        "ChatOpenAI(base_url=...)",
         ("solve", "supervised"),
     ),
-    "openai-agents": Framework(("openai-agents",), "openai_agents", ("solve", "chat")),
-    "anthropic": Framework(("anthropic",), "anthropic_sdk"),
-    "pydantic-ai": Framework(("pydantic-ai-slim[openai]",), "pydantic_agents"),
-    "llama-index": Framework(
-        ("llama-index-core", "llama-index-llms-openai-like"), "llama_index_agent"
+    "openai-agents": Framework(
+        ("openai-agents",),
+        "openai_agents",
+        "AsyncOpenAI(base_url=...)",
+        ("solve", "chat"),
     ),
-    "haystack": Framework(("haystack-ai",), "haystack_agent"),
-    "smolagents": Framework(("smolagents[openai]",), "smol_agent"),
-    "autogen": Framework(("autogen-agentchat", "autogen-ext[openai]"), "autogen_agent"),
-    "crewai": Framework(("crewai",), "crewai_crew"),
-    "dspy": Framework(("dspy",), "dspy_agent"),
-    "litellm": Framework(("litellm",), "litellm_agent"),
-    "instructor": Framework(("instructor",), "instructor_agent"),
+    "anthropic": Framework(
+        ("anthropic",),
+        "anthropic_sdk",
+        "Anthropic(base_url=...)",
+    ),
+    "pydantic-ai": Framework(
+        ("pydantic-ai-slim[openai]",),
+        "pydantic_agents",
+        "OpenAIProvider(base_url=...)",
+    ),
+    "llama-index": Framework(
+        (
+            "llama-index-core",
+            "llama-index-llms-openai-like",
+        ),
+        "llama_index_agent",
+        "OpenAILike(api_base=...)",
+    ),
+    "haystack": Framework(
+        ("haystack-ai",),
+        "haystack_agent",
+        "OpenAIChatGenerator(api_base_url=...)",
+    ),
+    "smolagents": Framework(
+        ("smolagents[openai]",),
+        "smol_agent",
+        "OpenAIServerModel(api_base=...)",
+    ),
+    "autogen": Framework(
+        (
+            "autogen-agentchat",
+            "autogen-ext[openai]",
+        ),
+        "autogen_agent",
+        "OpenAIChatCompletionClient(base_url=...)",
+    ),
+    "crewai": Framework(
+        ("crewai",),
+        "crewai_crew",
+        "LLM(base_url=...)",
+    ),
+    "dspy": Framework(
+        ("dspy",),
+        "dspy_agent",
+        "dspy.context(lm=LM(api_base=...))",
+    ),
+    "litellm": Framework(
+        ("litellm",),
+        "litellm_agent",
+        "completion(api_base=...)",
+    ),
+    "instructor": Framework(
+        ("instructor",),
+        "instructor_agent",
+        "OpenAI(base_url=...)",
+    ),
 }
 ABOUT = """\
 # Which frameworks train
@@ -78,11 +135,13 @@ with each of them for two updates. [Your own agent](agents.md) explains the flag
 
 """
 NOTES = """
-*API*: what the programs asked. *Tools*: the program ran the policy's calls and came to the right
-result; "text" means that calls are part of the text. *Parallel calls*: two calls in one response
-were both run. *Stream*, *structured*: a streamed program, and one with a typed answer, came to the
-right result; "-" where the folder has no such program. *Trains*: two updates without a fault, where
-the first minibatch's probability ratio is exactly 1; a flag in brackets was needed.
+*How started*: where the program passes the endpoint on; "async" programs are coroutines. None keeps
+its client in a global setting, so they may share a process. *API*: what the programs asked.
+*Tools*: the program ran the policy's calls and came to the right result; "text" means that calls
+are part of the text. *Parallel calls*: two calls in one response were both run. *Stream*,
+*structured*: a streamed program, and one with a typed answer, came to the right result; "-" where
+the folder has no such program. *Trains*: two updates without a fault, where the first minibatch's
+probability ratio is exactly 1; a flag in brackets was needed.
 """
 
 
@@ -114,8 +173,23 @@ def known() -> dict[str, list[list[str]]]:
 
 def page_of(results: dict[str, list[list[str]]]) -> str:
     """Return docs/frameworks.md. results: the rows of each framework"""
-    rows = [row for name in FRAMEWORKS for row in results.get(name, [])]
+    rows = [
+        [label, program, how_started(FRAMEWORKS[name], program), *cells]
+        for name in FRAMEWORKS
+        for label, program, *cells in results.get(name, [])
+    ]
     return f"{ABOUT}{markdown_table([HEAD, *rows])}\n{NOTES}"
+
+
+def how_started(framework: Framework, program: str) -> str:
+    """Return how a program is run and where it passes the endpoint on. program: as in its row"""
+    function = program.strip("`").partition(":")[2]
+    asynchronous = f"async def {function}(" in source(framework.module)
+    return f"{'async, ' if asynchronous else ''}`{framework.started}`"
+
+
+def source(module: str) -> str:
+    return (ROOT / "examples" / "frameworks" / f"{module}.py").read_text()
 
 
 def rows_of(name: str, framework: Framework) -> list[list[str]]:
@@ -167,7 +241,7 @@ def finished(words: list[str], folder: Path, seconds: float) -> subprocess.Compl
 
 def played(folder: Path, module: str, program: str) -> dict:
     """Return what `probe` finds in a process of the framework; {} if there is no such program."""
-    if f"def {program}(" not in (ROOT / "examples" / "frameworks" / f"{module}.py").read_text():
+    if f"def {program}(" not in source(module):
         return {}
     words = [sys.executable, "-m", "benchmarks.frameworks", "--probe", module, program]
     done = finished(words, folder, PROBE_SECONDS)

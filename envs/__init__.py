@@ -34,6 +34,13 @@ LIBRARIES = {
     "gem": ("envs.ecosystems.gem:Gem", "gem-llm==0.1.0"),
     "textworld": ("envs.ecosystems.textworld:TextWorld", "textworld==1.7.0"),
     "scienceworld": ("envs.ecosystems.scienceworld:ScienceWorld", "scienceworld==1.2.3"),
+    "pettingzoo": ("envs.ecosystems.pettingzoo:PettingZoo", "pettingzoo[classic]==1.27.0"),
+    "openenv": ("envs.ecosystems.openenv:OpenEnv", "openenv==0.10.0"),
+}
+# Other libraries' tasks that ask for completions by themselves are named "agent:library:name".
+PROGRAMS = {
+    "inspect": ("envs.ecosystems.inspect_task:program", "inspect-ai==0.3.285"),
+    "verifiers": ("envs.ecosystems.verifiers_task:program", "verifiers==0.1.14"),
 }
 
 

@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 Error = RuntimeError
 
@@ -107,7 +108,7 @@ def breaks(seed, **to):
     raise eval(response)  # here breaks
 
 
-SHARED = {}
+SHARED, PLAYED = {}, []
 
 
 def overwrites(seed, **to):
@@ -123,6 +124,23 @@ def overwrites_for_threads(seed, **to):
     with ThreadPoolExecutor() as helpers:
         helpers.submit(say, SHARED["client"], f"first of {seed}").result()
         helpers.submit(say, SHARED["client"], f"second of {seed}").result()
+
+
+def keeps_the_first_key(seed, **to):
+    """Sets the key only where none is set, as a program does with a variable of the environment."""
+    SHARED.setdefault("client", to)
+    with ThreadPoolExecutor() as helpers:
+        helpers.submit(say, SHARED["client"], f"first of {seed}").result()
+
+
+def asks_twice_or_late(seed, **to):
+    """Every other episode asks twice at once; the others wait before they ask."""
+    PLAYED.append(seed)
+    if seed % 4:
+        time.sleep(0.5)
+        return float(say(to, "late") == "OK")
+    with ThreadPoolExecutor() as helpers:
+        return float(len(list(helpers.map(partial(say, to), ["one", "two"]))) == 2)
 
 
 def shares_connections(seed, **to):

@@ -26,8 +26,8 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from common.awake import get_awake
-from common.plugins import check_call, defined_at, find
-from envs.agents import caches
+from common.plugins import check_call, defined_at
+from envs.agents import caches, side_by_side
 from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import endpoint
@@ -36,6 +36,7 @@ from envs.agents.origins import WAITING
 from envs.agents.session import Call, Session
 from envs.agents.tokens import TokenCounter
 from envs.credit import earlier_rewards
+from envs.ecosystems import find_program
 from envs.errors import BrokenContract, Fault
 from envs.tools.tool_env import action
 
@@ -46,7 +47,7 @@ ENDED = "The program has ended."
 class AgentEnv(gymnasium.Env):
     """An environment around `function(seed, base_url, api_key, reward)`.
 
-    name: "module:function"
+    name: "module:function", or a task of a library in `envs.PROGRAMS`
     max_episode_steps: turns after which an episode is truncated; default: 100
     timeout: seconds after which a program that neither asks nor ends has failed
     tokenizer: a directory or hub name; with it, prompts above `prompt_limit` tokens get an error,
@@ -55,6 +56,7 @@ class AgentEnv(gymnasium.Env):
     sampling: requests with other sampling options than the policy's are refused ("refuse"), sampled
         without these options ("run"), or answered with them but not trained on ("untrained")
     upstream: base URL of another endpoint, which answers requests for other models
+    shared: whether other agents have the same process; if so, `side_by_side` checks that first
     """
 
     family = "agent"
@@ -74,9 +76,10 @@ class AgentEnv(gymnasium.Env):
         prompt_limit: int = 0,
         sampling: str = "refuse",
         upstream: str = "",
+        shared: bool = False,
     ):
         caches.prepare()
-        self.function = find("agent", name, {})
+        self.function = find_program(name)
         check_call(self.function, **dict.fromkeys(ARGUMENTS))
         self.name = f"{defined_at(self.function)}{name.rpartition(':')[2]}"  # in messages
         # A replay works only if the program repeats its requests. If the program says that it does
@@ -86,7 +89,7 @@ class AgentEnv(gymnasium.Env):
         self.format_penalty, self.timeout = format_penalty, timeout
         self.max_turns = max_episode_steps or 100
         self.tokens = TokenCounter(tokenizer, template or {}, prompt_limit)
-        self.sampling, self.upstream = sampling, upstream
+        self.sampling, self.upstream, self.shared = sampling, upstream, shared
         self.session = self.thread = self.call = None
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
@@ -94,12 +97,10 @@ class AgentEnv(gymnasium.Env):
         self._end_session()
         agent_threads.stop_late_programs()
         caches.turn_off()
+        if self.shared:
+            side_by_side.check(self, seed)
         self.parse_failures, self.untrained_calls = 0, 0
-        self.session = Session(self.tokens, self.sampling, self.upstream)
-        endpoint().open(self.session)
-        self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
-        self.session.thread, self.session.name = self.thread, self.name
-        self.thread.start()
+        self.start(seed)
         end = self._next_event()
         if end is not None:
             result_of(self.name, end)
@@ -108,11 +109,8 @@ class AgentEnv(gymnasium.Env):
         return self._observed()
 
     def step(self, response: str):
-        self.session.turns += 1
-        turn = self.session.turns
-        request, tokens = self.call.request, self.tokens.count(response)
-        message = parse_response(request, response)
-        self.call.respond(response, message, turn, tokens)
+        request = self.call.request
+        message, turn = self.answer(response), self.session.turns
         end = self._next_event()
         payments, success, metrics = self.session.take_payments(), False, {}
         reward = math.fsum(payment.amount for payment in payments)
@@ -149,6 +147,22 @@ class AgentEnv(gymnasium.Env):
 
     def close(self) -> None:
         self._end_session()
+
+    def start(self, seed: int) -> None:
+        """Open a session and run the program in it."""
+        self.session = Session(self.tokens, self.sampling, self.upstream)
+        endpoint().open(self.session)
+        self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
+        self.session.thread, self.session.name = self.thread, self.name
+        self.thread.start()
+
+    def answer(self, response: str):
+        """Answer the current request; return the message that the program gets."""
+        self.session.turns += 1
+        tokens = self.tokens.count(response)
+        message = parse_response(self.call.request, response)
+        self.call.respond(response, message, self.session.turns, tokens)
+        return message
 
     def _run(self, seed: int, session: Session) -> None:
         """Run the program in its thread. `session.events` gets (its result or its exception,)."""

@@ -2,11 +2,11 @@
 
 Each library has an adapter in a file of this folder: a gymnasium environment with text in and text
 out, imported on demand. As for a user's own environments, `envs.foreign` adds parsing, the format
-penalty and a separate random state. docs/ecosystems.md lists what each library needs.
+penalty and a separate random state. Libraries that ask for completions by themselves are programs
+of agents instead, as in `agent:inspect:my_tasks.sums`. docs/ecosystems.md lists what each needs.
 """
 
 import difflib
-import importlib
 import random
 from collections.abc import Iterable
 from importlib import metadata
@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
-from common.plugins import UserError
-from envs import LIBRARIES, library
+from common.plugins import UserError, find
+from envs import LIBRARIES, PROGRAMS, library, load
 from envs.ecosystems.broken import Breakable
 from envs.foreign import THINK_SAY, ForeignEnv, set_random
 from envs.registered import TIME_LIMIT
@@ -37,19 +37,7 @@ def make_adapted(
     own_random: see `ForeignEnv`
     UserError: the library is not installed, or it cannot make such an environment
     """
-    _check_installed(name)
-    random_state = random.getstate(), np.random.get_state()
-    try:
-        env = _adapter(name)(name.partition(":")[2])
-    except ModuleNotFoundError as error:
-        raise UserError(f"{name} needs the package {error.name}, please install it") from error
-    except CannotMake as error:
-        raise UserError(f"{name}: {error}") from error
-    except Exception as error:  # a library's constructor may raise anything
-        reason = shorten(f"{type(error).__name__}: {error}", 300)
-        raise UserError(f"environment {name!r} cannot be made: {reason}") from error
-    finally:
-        set_random(random_state)
+    env = _made(name, *LIBRARIES[library(name)])
     steps = max_episode_steps or getattr(env, "time_limit", TIME_LIMIT)
     return ForeignEnv(TimeLimit(Breakable(env), steps), format_penalty, own_random)
 
@@ -74,14 +62,37 @@ def answer_with(answer: str) -> str:
 NAME_HINT = " (a module of your own must have another name than the library)"
 
 
-def _adapter(name: str) -> type:
-    module, _, adapter = LIBRARIES[library(name)][0].partition(":")
-    return getattr(importlib.import_module(module), adapter)
+def find_program(name: str):
+    """Return the function of an agent: "library:name" of PROGRAMS, or a user's "module:function".
+
+    UserError: there is no such function, or the library is not installed
+    """
+    if name.partition(":")[0] in PROGRAMS:
+        return _made(name, *PROGRAMS[name.partition(":")[0]])
+    return find("agent", name, {})
 
 
-def _check_installed(name: str) -> None:
-    requirement = LIBRARIES[library(name)][1]
-    package = requirement.partition("==")[0]
+def _made(name: str, path: str, requirement: str):
+    """Return what `path`, as "module:attribute", makes of the name behind the colon."""
+    _check_installed(name, requirement)
+    random_state = random.getstate(), np.random.get_state()
+    try:
+        return load(path)(name.partition(":")[2])
+    except ModuleNotFoundError as error:
+        raise UserError(f"{name} needs the package {error.name}, please install it") from error
+    except CannotMake as error:
+        raise UserError(f"{name}: {error}") from error
+    except UserError:
+        raise
+    except Exception as error:  # a library's constructor may raise anything
+        reason = shorten(f"{type(error).__name__}: {error}", 300)
+        raise UserError(f"environment {name!r} cannot be made: {reason}") from error
+    finally:
+        set_random(random_state)
+
+
+def _check_installed(name: str, requirement: str) -> None:
+    package = requirement.partition("==")[0].partition("[")[0]
     try:
         metadata.version(package)  # an import might find a user's module of that name
     except metadata.PackageNotFoundError as error:

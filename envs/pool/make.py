@@ -33,6 +33,7 @@ def make_envs(
     processes, threads, timeout = execution(environment.env_workers)
     if name.startswith(AGENT):
         options |= agent_options(generation, environment.upstream, timeout)
+        options["shared"] = len(seeds) > max(1, processes)
         timeout += AGENT_GRACE_SECONDS  # an agent knows the line in which its program hangs
     else:
         for task in tasks_of(name):

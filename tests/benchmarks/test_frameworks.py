@@ -1,6 +1,7 @@
 """The table of frameworks: its page has its results, and its player solves what a program asks."""
 
 import json
+from importlib import metadata
 
 import pytest
 
@@ -41,10 +42,29 @@ def test_the_player_calls_two_tools_at_once_and_answers():
     assert len(chain) == 3 and player.respond(request) == (f"ANSWER: {player.task.answer}", [])
 
 
-def test_a_program_is_played_and_seen():
-    pytest.importorskip("anthropic")
-    seen = play("agent:examples.frameworks.anthropic_sdk:solve")
-    assert seen == {"paths": ["messages"], "tools": "yes", "parallel": "yes", "flag": ""}
+def lacks(packages) -> str:
+    """Say how to get what is missing of these packages; "" if nothing is."""
+    for package in packages:
+        try:
+            metadata.version(package.partition("[")[0])
+        except metadata.PackageNotFoundError:
+            wanted = " ".join(f"'{each}'" for each in packages)
+            return f"{package} is not installed: pip install {wanted}"
+    return ""
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_programs_of_an_installed_framework_come_to_the_right_result(name):
+    framework = FRAMEWORKS[name]
+    if lack := lacks(framework.packages):
+        pytest.skip(lack)
+    rows = json.loads(RESULTS.read_text()).get(name, [])
+    paths = {row[1]: row[2] for row in rows}
+    for program in framework.programs:
+        path = f"{framework.module}:{program}"
+        seen = play(f"agent:examples.frameworks.{path}")
+        assert "error" not in seen and seen["tools"] in ("yes", "text")
+        assert ", ".join(seen["paths"]) == paths.get(f"`{path}`", "chat/completions")
 
 
 def test_a_program_that_cannot_be_played_says_why():

@@ -24,11 +24,17 @@ HAVE = {
     "gem": util.find_spec("gem"),
     "textworld": util.find_spec("textworld"),
     "scienceworld": util.find_spec("scienceworld") and shutil.which("java"),
+    "pettingzoo": util.find_spec("pettingzoo"),
+    "openenv": util.find_spec("openenv"),
 }
 
 
+def lacks(library: str) -> str:
+    return f"{library} is not installed: pip install '{envs.LIBRARIES[library][1]}'"
+
+
 def needs(library: str):
-    return pytest.mark.skipif(not HAVE[library], reason=f"{library} is not installed")
+    return pytest.mark.skipif(not HAVE[library], reason=lacks(library))
 
 
 def turn(env, move: str):
@@ -69,7 +75,7 @@ def test_a_missing_package(name, monkeypatch):
 
     monkeypatch.setattr(metadata, "version", version)
     wanted = envs.LIBRARIES[name.partition(":")[0]][1]
-    line, package = line_of(name), wanted.partition("==")[0]
+    line, package = line_of(name), wanted.partition("==")[0].partition("[")[0]
     assert line.startswith(f"{name} needs the package {package}: pip install {wanted}, see docs/")
     assert "a module of your own must have another name" in line
 
@@ -110,6 +116,8 @@ PLAYED = {
     "gem": ("gem:Game2048-v0-easy", ["left", "\\boxed{up}", "right", "down", "fly"]),
     "textworld": ("textworld:{games}", ["look", "fly", "inventory", "go north", "go east"]),
     "scienceworld": ("scienceworld:find-animal", ["look around", "fly", "inventory"]),
+    "pettingzoo": ("pettingzoo:connect_four_v3", ["3", "3", "fly"]),
+    "openenv": ("openenv:openenv_guess:GuessEnvironment", ["9", "0", "nine"]),
 }
 
 
@@ -131,7 +139,7 @@ def played(request):
     """Makes environments of a library, which are closed when the test ends."""
     library = request.param
     if not HAVE[library]:
-        pytest.skip(f"{library} is not installed")
+        pytest.skip(lacks(library))
     name, moves = PLAYED[library]
     if "{games}" in name:
         name = name.format(games=request.getfixturevalue("games"))
@@ -337,6 +345,99 @@ def test_scienceworld():
     assert (step.reward, step.terminated, step.success) == (-1.0, True, False)
     env.close()
     assert "no such task; nearest first: boil, " in line_of("scienceworld:boyl")
+
+
+@needs("pettingzoo")
+def test_pettingzoo_plays_a_random_game_against_the_seeds_moves():
+    env = envs.make_env("pettingzoo:tictactoe_v3")
+    ends, starts = set(), set()
+    for seed in range(0, 40, 2):
+        first = begin(env, seed)
+        starts.add(first.text.count("O"))
+        step = None
+        while not (step and step.done):
+            board = step.observation.text if step else first.text
+            free = [k for k, cell in enumerate(board.split()) if cell == "."]
+            step = turn(env, str(free[0]))
+            assert step.reward == 0 or step.done
+        ends.add((step.reward, step.success))
+    assert starts == {0, 1}  # the seed decides who begins
+    assert {(1.0, True), (-1.0, False)} <= ends <= {(1.0, True), (-1.0, False), (0.0, False)}
+    first = begin(env, 0)
+    taken = first.text.split().index("O")
+    step = turn(env, str(taken))
+    assert (step.reward, step.terminated) == (
+        -1.0,
+        True,
+    ) and "no legal move" in step.observation.text
+
+
+@needs("pettingzoo")
+def test_pettingzoos_chess_has_names_of_moves_for_both_sides():
+    env = envs.make_env("pettingzoo:chess_v6")
+    played = {}
+    for seed in (0, 2):
+        first = begin(env, seed)
+        move = "e2e4" if "white" in first.system else "e7e5"
+        assert f"{move}," in first.instruction
+        step = turn(env, move)
+        played[move] = step.observation.text.splitlines()
+        assert step.reward == 0 and not step.done
+    assert played["e2e4"][4].split()[4] == "P" and played["e7e5"][3].split()[4] == "p"
+    assert "no such board game; nearest first: chess_v6, " in line_of("pettingzoo:chess")
+
+
+@needs("openenv")
+def test_openenv_in_this_process():
+    env = envs.make_env("openenv:openenv_guess:GuessEnvironment")
+    first = begin(env, 4)
+    assert first.instruction.endswith("ACTION: number (your guess, from 1 to 8).")
+    guesses = range(2 - ("odd" in first.text), 9, 2)
+    steps = [turn(env, str(guess)) for guess in guesses if guess <= env.unwrapped.game.env.number]
+    assert [step.observation.text for step in steps] == ["higher"] * (len(steps) - 1) + ["right"]
+    assert (steps[-1].reward, steps[-1].terminated, steps[-1].success) == (1.0, True, True)
+    begin(env, 4)
+    step = turn(env, "nine")
+    assert (step.reward, step.terminated, step.metrics) == (0.0, True, {"program_errors": 1.0})
+
+
+@needs("openenv")
+def test_openenv_with_several_fields():
+    env = envs.make_env("openenv:openenv_guess:WalkEnvironment")
+    assert "a JSON object with the fields direction (string), steps (how far)." in (
+        begin(env, 0).instruction
+    )
+    step = turn(env, '{"direction": "east", "steps": 3}')
+    assert (step.observation.text, step.reward, step.done) == ("east", 3.0, False)
+    assert turn(env, '{"wings": 2}').metrics == {"program_errors": 1.0}
+    assert "openenv:no_such_module:X: " in line_of("openenv:no_such_module:X")
+
+
+@needs("openenv")
+def test_openenv_at_a_server():
+    import threading
+    import time
+
+    import uvicorn
+    from openenv.core.env_server import create_app
+    from openenv_guess import Answer, Guess, GuessEnvironment
+
+    app = create_app(GuessEnvironment, Guess, Answer, env_name="guess", max_concurrent_envs=2)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    far = envs.make_env(f"openenv:http://127.0.0.1:{port}")
+    near = envs.make_env("openenv:openenv_guess:GuessEnvironment")
+    assert begin(far, 4) == begin(near, 4)
+    for guess in "123":
+        assert turn(far, guess) == turn(near, guess)
+    far.close()
+    server.should_exit = True
+    thread.join(10)
+    assert "cannot be made" in line_of(f"openenv:http://127.0.0.1:{port}")
 
 
 class Fragile(gymnasium.Env):

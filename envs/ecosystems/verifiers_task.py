@@ -1,0 +1,37 @@
+"""An environment of verifiers as an agent's program: `agent:verifiers:my-env`.
+
+The name is that of an installed environment: a module with `load_environment`. verifiers sends the
+requests, so its prompts, tools and limits of turns apply, and its rubric pays at the end.
+"""
+
+import functools
+import logging
+import random
+
+from openai import AsyncOpenAI
+
+logging.getLogger("verifiers").setLevel(logging.CRITICAL)  # our one line tells its errors
+
+import datasets  # noqa: E402
+import verifiers  # noqa: E402
+from verifiers.clients import OpenAIChatCompletionsClient  # noqa: E402
+
+datasets.disable_progress_bars()
+
+
+@functools.cache  # all agents of a process share it
+def program(name: str):
+    """Return the program. The seed of an episode chooses a row of the training data."""
+    logging.getLogger("verifiers").setLevel(logging.CRITICAL)
+    env = verifiers.load_environment(name)
+    rows = env.get_dataset()
+
+    async def solve(seed, base_url, api_key, reward):
+        row = rows[random.Random(seed).randrange(len(rows))]
+        client = OpenAIChatCompletionsClient(AsyncOpenAI(base_url=base_url, api_key=api_key))
+        played = await env.run_rollout(row, client, "policy", {})
+        if played.get("error"):
+            raise RuntimeError(str(played["error"]))
+        return dict(reward=played["reward"], metrics=played["metrics"])
+
+    return solve
