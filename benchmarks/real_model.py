@@ -1,10 +1,10 @@
 """What an update of a real language model costs on a CPU, under settings that may make it cheaper.
 
-    python -m benchmarks.real_model runs/goto-clone [--prompts FILE]
+    python -m benchmarks.real_model runs/goto-clone [--only full] [FLAGS OF main.py]
 
-The model plays babyai-goto (128 turns an update, in 16 environments). Each row is a run of main.py
-of two updates without a warm-up, of which the second is shown. `tokens/s` are those of the batch's
-prompts and responses per second of `score` and `update`.
+The model plays babyai-goto (128 turns an update, in 16 environments), unless flags say otherwise.
+Each row is a run of main.py of two updates without a warm-up, of which the second is shown.
+`tokens/s` are those of the batch's prompts and responses per second of `score` and `update`.
 """
 
 import json
@@ -35,14 +35,15 @@ TIMES = ["collect", "score", "update", "push", "total"]
 def main() -> None:
     parser = Parser("benchmarks.real_model", description=__doc__.splitlines()[0])
     parser.add_argument("model", help="as --model of main.py")
-    parser.add_argument("--prompts", metavar="FILE", help="as --prompts of main.py")
-    args = parser.parse_args()
-    base = [*BASE, "--model", args.model] + (["--prompts", args.prompts] if args.prompts else [])
+    parser.add_argument("--only", default="", metavar="WORD", help="rows whose names have this word")
+    args, flags = parser.parse_known_args()
+    base = [*BASE, "--model", args.model, *flags]
     print(f"{'seconds':38s}" + "".join(f"{name:>9s}" for name in TIMES) + f"{'tokens/s':>10s}")
-    for name, flags in ROWS.items():
-        found = last_update([*base, *flags.split()])
-        turns = found["rollout/prompt_tokens"] + found["rollout/response_tokens"]
-        rate = 128 * turns / (found["time/score"] + found["time/update"])
+    for name in filter(lambda name: args.only in name, ROWS):
+        found = last_update([*base, *ROWS[name].split()])
+        turns = found["turns"] / found["update"]
+        length = found["rollout/prompt_tokens"] + found["rollout/response_tokens"]
+        rate = turns * length / (found["time/score"] + found["time/update"])
         shown = "".join(f"{found[f'time/{part}']:9.1f}" for part in TIMES)
         print(f"{name:38s}{shown}{rate:10.0f}", flush=True)
 
