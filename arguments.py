@@ -80,7 +80,7 @@ class Generation:
     """generation"""
 
     model: str = flag("Qwen/Qwen2.5-3B-Instruct", "directory, run or hub name of a Hugging Face model, or smollm2: docs/real-model.md", type=model_path)
-    engine: str = flag("auto", "vllm, vllm-lora, transformers or module:Class; auto: the faster one")
+    engine: str = flag("auto", "vllm, vllm:N for N ranks that share one, vllm-lora, transformers or module:Class; auto: the faster one")
     gpu_memory_utilization: Share = flag(0.3, "vLLM's share of the GPU's memory")
     endpoint_sampling: Literal["refuse", "run", "untrained"] = flag("refuse", "agents' requests with top_p and the like: refuse them, ignore their options, or answer as asked without training on it")
     template_kwargs: dict = flag({}, "arguments of the chat template, as in '{\"enable_thinking\": false}'; chat_template: a file that replaces it", type=template_kwargs, metavar="JSON")

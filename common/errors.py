@@ -5,6 +5,8 @@ from textwrap import shorten
 
 from common.plugins import UserError
 
+REASON = 300  # most characters of what a library says
+
 
 class RunError(RuntimeError):
     """The run cannot go on. The message gives the reason; everything saved before is intact."""
@@ -32,6 +34,16 @@ def lacks_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in SIGNS)
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the message of an error in one short line, or its name if it has no message."""
+    return shorten(str(error) or repr(error), REASON)
+
+
+def typed_reason_of(error: BaseException) -> str:
+    """Return the type of an error and its message in one short line."""
+    return shorten(f"{type(error).__name__}: {error}".removesuffix(": "), REASON)
+
+
 @contextmanager
 def as_run_error(what: str, remedy: str):
     """`with as_run_error("vLLM fails", "try ..."):` what a library raises inside, of whatever type,
@@ -44,5 +56,4 @@ def as_run_error(what: str, remedy: str):
     except Exception as error:
         if lacks_memory(error):
             raise
-        reason = shorten(f"{type(error).__name__}: {error}", 200)
-        raise RunError(f"{what} ({reason}); {remedy}") from error
+        raise RunError(f"{what} ({typed_reason_of(error)}); {remedy}") from error

@@ -7,6 +7,7 @@ this unless the user types --trust, or the setting itself.
 from pathlib import Path
 from shlex import quote
 
+from common.engine_flag import is_own
 from common.flags import spelled
 from common.masked import masked
 from common.plugins import UserError
@@ -18,7 +19,7 @@ OF_MODULES = ("env_name", "engine", "memory", "advantages")  # "module:name" imp
 def foreign(settings: dict) -> dict[str, str]:
     """Return the settings that import a user's own modules or contact an address: name -> value."""
     found = {name: str(settings.get(name) or "") for name in (*OF_MODULES, "upstream")}
-    found = {name: value for name, value in found.items() if ":" in value}
+    found = {name: value for name, value in found.items() if is_own(value)}
     if library(found.get("env_name", "")):  # these packages were installed on purpose
         del found["env_name"]
     return found

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain, cycle, groupby
 
+from common.chat import Chat
 from common.control import control_tokens, shown_tokens
-from memory.render import Renderer, coder
+from memory.render import Prompt, Renderer, coder
 
 PART = "\ufdd0"  # never a character
 NOTHING = "(?!)"  # a regular expression that finds nothing
@@ -27,11 +28,20 @@ class SafeRenderer(Renderer):
         begun = {re.escape(word[:4]) for word in control_tokens(tokenizer).values()}
         self.control = re.compile("|".join(begun) or NOTHING)
 
+    def __call__(self, messages: list[dict], before: Sequence[int] = (), whole=False) -> Prompt:
+        chat = Chat.of(messages)
+        self.look_at(chat, chat.template)  # before the ids of the last prompt are decoded
+        return super().__call__(chat, before, whole)
+
     def write(self, messages: list[dict], template: dict) -> str:
+        self.look_at(messages, template)
+        return super().write(messages, template)
+
+    def look_at(self, messages: list[dict], template: dict) -> None:
+        """Keep texts and control tokens apart from now on if a text spells one."""
         if self.control.search(repr((messages, template))):
             self.tokenizer = safe(self.tokenizer)
             self.encode, self.decode = coder(self.tokenizer)
-        return super().write(messages, template)
 
 
 @cache

@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 8 main.py --env-name babyai-goto --zero-stage 2
 
-Every rank plays its share of the environments with an engine of its own, holds the whole batch, and
-computes its share of each minibatch. With --zero-stage 0 it also holds the whole model, and the
-gradients are summed. In stages 1 to 3 DeepSpeed shards the model; only this file imports it.
+Every rank plays its share of the environments, holds the whole batch, and computes its share of
+each minibatch. With --zero-stage 0 it also holds the whole model, and the gradients are summed. In
+stages 1 to 3 DeepSpeed shards the model; only this file imports it.
 """
 
 import os
@@ -37,6 +37,7 @@ DEAD = (  # in messages of gloo, the store and NCCL when the process at the othe
 )
 
 
+PATIENCE = timedelta(hours=4)  # ranks wait for the slowest rollout, and for a checkpoint
 BUCKET = 10**8  # numbers that DeepSpeed reduces at a time; its own 5 * 10^8 take 2 GB of each GPU
 LIVE = 2 * 10**8  # numbers of gathered parameters that stage 3 keeps for their next use
 SQUARED = 2**18  # gradients that are squared at a time, for the norm
@@ -56,36 +57,41 @@ class LaunchedRanks(Ranks):
         cuda = torch.cuda.is_available()
         if cuda:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        # Objects travel over gloo: pickled for NCCL they would pass through the GPU. Ranks wait for
-        # the slowest rollout, and for a checkpoint: longer than NCCL's 10 minutes.
+        # Objects travel over gloo: pickled for NCCL they would pass through the GPU.
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(hours=4))
+        dist.init_process_group(backend, timeout=PATIENCE)  # NCCL's own ends after 10 minutes
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
         if self.rank:
             sys.stdout = open(os.devnull, "w", errors="replace")  # rank 0 speaks for all
 
     def gather(self, items: list) -> list:
-        lists = [None] * self.size
-        with self._together():
-            dist.all_gather_object(lists, items)
-        return [item for part in lists for item in part]
+        return gathered(items)
 
     def sum(self, tensor: Tensor) -> Tensor:
-        with self._together():
+        with together():
             dist.all_reduce(tensor)
         return tensor
 
-    @contextmanager
-    def _together(self):
-        """RunError: a rank that should take part has died. Other errors keep their own text."""
-        try:
-            yield
-        except RuntimeError as error:
-            if not any(sign in str(error).lower() for sign in DEAD):
-                raise
-            reason = str(error).rpartition(".cc:")[2].partition("] ")[2] or str(error)
-            raise RunError(f"another rank has ended ({reason[:100]!r})") from error
+
+def gathered(items: list, group=None) -> list:
+    """Return the concatenated lists of the ranks of a group, or of all."""
+    lists = [None] * dist.get_world_size(group)
+    with together():
+        dist.all_gather_object(lists, items, group)
+    return [item for part in lists for item in part]
+
+
+@contextmanager
+def together():
+    """RunError: a rank that should take part has died. Other errors keep their own text."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(sign in str(error).lower() for sign in DEAD):
+            raise
+        reason = str(error).rpartition(".cc:")[2].partition("] ")[2] or str(error)
+        raise RunError(f"another rank has ended ({reason[:100]!r})") from error
 
 
 def make_ranks(zero_stage: int) -> Ranks:

@@ -7,6 +7,7 @@ the model or an environment stand where these are made.
 import resource
 from importlib.util import find_spec
 
+from common.engine_flag import check_engine, check_sharing
 from common.estimator import GROUPED
 from common.execution import execution
 from common.masked import MASK, masked
@@ -16,7 +17,6 @@ MAX_TURNS = 10**6  # of a batch, which is held in host memory
 FILES = 100  # open files of a run besides its environments: libraries, logs, checkpoints
 FILES_OF_A_WORKER = 6  # a pipe and a sentinel, and as many in an evaluation
 FILES_OF_AN_AGENT = 5  # both ends of its connection, and an async program's event loop
-ENGINES = ("auto", "vllm", "vllm-lora", "transformers")
 
 
 def check(args) -> None:
@@ -25,16 +25,14 @@ def check(args) -> None:
         raise UserError("--temperature must be above 0 in training; 0 (greedy) is for --eval-only")
     if args.track == "wandb" and find_spec("wandb") is None:
         raise UserError("--track wandb needs the package wandb: pip install wandb")
-    if ":" not in args.engine and args.engine not in ENGINES:
-        choices = f"choices: {', '.join(ENGINES)}, or module:name of your own"
-        raise UserError(f"unknown engine {args.engine!r}; {choices}")
+    check_engine(args.engine)
     check_batch(args)
     check_environments(args)
     check_reference(args)
 
 
 def check_shares(args, size: int) -> None:
-    """UserError: `size` ranks cannot share the environments and the minibatches evenly."""
+    """UserError: `size` ranks cannot share environments, minibatches or engines evenly."""
     n_env, group_size = args.n_env, 1 if args.eval_only else max(1, args.group_size)
     if n_env % size:
         raise UserError(f"--n-env {n_env} does not divide among {size} ranks")
@@ -43,6 +41,7 @@ def check_shares(args, size: int) -> None:
         raise UserError(f"--group-size {group_size} does not divide {share}")
     if args.minibatch < size:
         raise UserError(f"--minibatch {args.minibatch} is less than a turn for each rank")
+    check_sharing(args.engine, size)
 
 
 def check_batch(args) -> None:

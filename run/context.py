@@ -99,6 +99,7 @@ class Run:
         UserError: a log of a resumed run has lost lines
         """
         args, origin = self.args, self.checkpoints.origin
+        self.ranks.serve = getattr(engine, "serve_others", self.ranks.serve)
         self.ranks.wait()  # all ranks have read their checkpoint
         if self.leads:
             if args.resume and not args.eval_only:

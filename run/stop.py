@@ -62,12 +62,13 @@ class StoppableRanks(Ranks):
 
     signals: those that this rank received; listens: whether a gather raises Stopped if any rank
     received one, and OtherRankFailed if another rank failed
+    serve: called before each gather, where this rank waits: others may share its engine
     """
 
     def __init__(self, ranks: Ranks = ALONE, signals: Signals | None = None):
         self.ranks, self.signals = ranks, signals or Signals()
         self.rank, self.size = ranks.rank, ranks.size
-        self.listens, self.failure = False, ""
+        self.listens, self.failure, self.serve = False, "", serve_nobody
 
     @property
     def device(self) -> str:
@@ -77,6 +78,7 @@ class StoppableRanks(Ranks):
         return self.ranks.sum(tensor)
 
     def gather(self, items: list) -> list:
+        self.serve()
         if not self.listens:
             return self.ranks.gather(items)
         # Only what was gathered counts: a signal may arrive while this rank waits for the others.
@@ -109,6 +111,10 @@ class StoppableRanks(Ranks):
             raise
         finally:
             self.listens = False
+
+
+def serve_nobody() -> None:
+    """Stand for the work of a rank whose engine is its own."""
 
 
 class StoppablePool(Wrapper):

@@ -56,7 +56,7 @@ INSIDE_PPO = {
     "criticless": {"agent"},
     "make": {"agent", "criticless", "distributed", "kl", "optimizer", "terms", "warmup"},
     "model": {"distributed"},
-    "engines": {"model"},
+    "engines": {"distributed", "model"},
 }
 PLAYERS = "models/players/"
 USE_PLAYERS = {

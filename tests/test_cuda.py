@@ -83,9 +83,7 @@ def test_packed_attention_is_that_of_padded_rows(runs):
 
 def test_two_ranks_compute_what_one_process_does(tmp_path):
     program = ["tests/ranks.py", tmp_path / "out.pt", "2", "3"]  # stages of ZeRO
-    gpus = dict(
-        at_start=TWO_GPUS, DS_ACCELERATOR="cuda"
-    )  # the CPU's is in these tests' environment
+    gpus = dict(at_start=TWO_GPUS, DS_ACCELERATOR="cuda")  # the tests' own is the CPU's
     passes(run(program, ranks=2, **gpus))
     expected, _ = train_on_fixed_turns("0")
     for parameters, _ in torch.load(tmp_path / "out.pt", map_location="cpu").values():
@@ -101,6 +99,18 @@ def test_main_trains_on_two_ranks_as_it_does_on_one(tmp_path):
     [ours], [theirs] = metrics(tmp_path / "two"), metrics(tmp_path / "one")
     known = {name: value for name, value in theirs.items() if value is not None}
     assert {name: ours[name] for name in known} == pytest.approx(known, rel=1e-3, abs=1e-3)
+
+
+def test_main_trains_in_shards_and_vllm_gets_them_whole(tmp_path):
+    pytest.importorskip("vllm")
+    small = [*SMALL.split(), "--model", "models/tiny", "--engine", "vllm", "--dtype", "float32"]
+    command = ["tests/cuda_vllm.py", *small, "--zero-stage", "3", "--run-dir", tmp_path]
+    gpus = dict(at_start=TWO_GPUS, DS_ACCELERATOR="cuda", TORCHDYNAMO_DISABLE="1")
+    passes(run(command, ranks=2, **gpus))
+    [found] = metrics(tmp_path)
+    assert found["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-5)
+    assert found["engine/logp_gap_mean"] < 1e-5 and found["engine/push_gap"] < 1e-5
+    assert found["ppo/grad_norm"] > 0
 
 
 def test_vllm_takes_our_arguments_for_a_gpu():

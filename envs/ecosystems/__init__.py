@@ -10,12 +10,12 @@ import difflib
 import random
 from collections.abc import Iterable
 from importlib import metadata
-from textwrap import shorten
 
 import numpy as np
 from gymnasium.spaces import Text
 from gymnasium.wrappers import TimeLimit
 
+from common.errors import typed_reason_of
 from common.plugins import UserError, find
 from envs import LIBRARIES, PROGRAMS, library, load
 from envs.ecosystems.broken import Breakable
@@ -85,8 +85,7 @@ def _made(name: str, path: str, requirement: str):
     except UserError:
         raise
     except Exception as error:  # a library's constructor may raise anything
-        reason = shorten(f"{type(error).__name__}: {error}", 300)
-        raise UserError(f"environment {name!r} cannot be made: {reason}") from error
+        raise UserError(f"environment {name!r} cannot be made: {typed_reason_of(error)}") from error
     finally:
         set_random(random_state)
 

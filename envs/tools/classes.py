@@ -7,10 +7,10 @@ tool, and `get_reward` judges the episode. TRL need not be installed.
 
 import inspect
 import reprlib
-from textwrap import shorten
 
 import gymnasium
 
+from common.errors import typed_reason_of
 from common.plugins import UserError, defined_at, find_module, location_of
 from envs.contract import check_reward
 from envs.dialogue.dialogue_env import Dialogue
@@ -35,9 +35,8 @@ def make_tools(name: str) -> gymnasium.Env:
     try:
         instance = users_class()
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
-        reason = shorten(f"{type(error).__name__}: {error}", 300)
-        message = f"{location_of(error)}environment {name!r} cannot be made: {reason}"
-        raise UserError(message) from error
+        problem = f"environment {name!r} cannot be made: {typed_reason_of(error)}"
+        raise UserError(f"{location_of(error)}{problem}") from error
     return instance if getattr(instance, "speaks_messages", False) else TRLAdapter(instance)
 
 

@@ -56,10 +56,13 @@ def check_first_push(engine, actor_critic, prompt_limit: int) -> None:
         for slot, (ids, asked) in enumerate(zip(*turns, strict=True)):
             prompt = ids[: min(int(asked.nonzero()[-1]) + 1 - ASKED, prompt_limit)].tolist()
             engine.submit(slot, Probe(prompt), (slot,))  # together, so that the shorter is padded
+        responses = []
         while not engine.idle:
-            for _, response in engine.step():
-                prompt, got, logps = response.prompt.ids, response.ids, response.logps
-                gaps.append(token_gaps(actor_critic, prompt, got, logps, response.temperature))
+            responses += [response for _, response in engine.step()]
+    # Ranks may share the engine, and the model: they take part in one thing at a time.
+    for response in responses:
+        prompt, got, logps = response.prompt.ids, response.ids, response.logps
+        gaps.append(token_gaps(actor_critic, prompt, got, logps, response.temperature))
     dtype = str(actor_critic.dtype).removeprefix("torch.")
     gap, explained = torch.cat(gaps).mean().item(), explained_gap(dtype, engine.temperature)
     if not gap <= explained:

@@ -1,6 +1,7 @@
 """The choice of an engine: --engine names one, and auto takes the fastest that can run here."""
 
 from common.cli import print_status
+from common.engine_flag import parted
 from common.plugins import UserError, check_call, find
 from common.wrapper import Wrapper
 from ppo.engines.contract import Engine
@@ -43,7 +44,10 @@ def make_engine(
         sharded=sharded,
         untrained=generation.endpoint_sampling == "untrained",
     )
-    names = by_speed(generation, slow_envs) if generation.engine == "auto" else [generation.engine]
+    named, sharing = parted(generation.engine)
+    if sharing > 1:
+        settings["sharing"] = sharing
+    names = by_speed(generation, slow_envs) if named == "auto" else [named]
     for name in names:
         try:
             print_status(f"starting the engine {name} ...")

@@ -18,20 +18,16 @@ from common.errors import RunError, as_run_error
 from ppo.engines.contract import Engine, Response
 from ppo.engines.gap import explained_gap
 from ppo.engines.lockstep import TransformersEngine
-from ppo.engines.vllm_settings import (
-    CUDA,
-    chosen,
-    extra_options,
-    sampling_params,
-    start_vllm,
-)
+from ppo.engines.shared import Request, neighbours
+from ppo.engines.vllm_settings import CUDA, add_request, chosen, start_vllm
 from ppo.engines.vllm_weights import PROBES, WholeWeights, gap_of
 
 REMEDY = "--engine transformers needs no vLLM"
 
 
 class VLLMEngine(Engine):
-    """One engine per process. With several ranks it is built after the process group.
+    """One engine per process, or one for ranks that share it. Several ranks build it after their
+    process group.
 
     model: a Hugging Face directory or hub name; the weights themselves come by push_weights
     prompt_limit: longest prompt in tokens; gpu_memory_utilization: share of the GPU that vLLM fills
@@ -39,7 +35,9 @@ class VLLMEngine(Engine):
     sharded: whether ZeRO stage 3 shards the weights, so that transformers cannot stand in
     weights: how they come into vLLM; None: whole
     untrained: whether prompts may have extra sampling options (Prompt.sampling.extra)
-    CannotRun: vLLM has no kernel for the model on this device; ValueError: vLLM does not start
+    sharing: neighbouring ranks that share the engine; those of the whole run divide by it
+    CannotRun: vLLM has no kernel for the model on this device; ValueError: vLLM does not start,
+        or ranks cannot share it
     """
 
     def __init__(
@@ -57,12 +55,16 @@ class VLLMEngine(Engine):
         max_num_seqs: int,
         sharded=False,
         untrained=False,
+        sharing=1,
         weights=None,
     ):
         super().__init__(tokenizer, ends, response_limit, temperature, max_num_seqs=max_num_seqs)
         self.dtype, self.sharded = dtype, sharded
         self.cuda, self.asleep = CUDA, False
-        self.names = map(str, count())  # of requests; `queue`: name -> slot, prompt, seed
+        self.ranks = neighbours(sharing)
+        self.waiting = []  # slot, prompt, seed, limit: those that vLLM gets in the next step
+        # `queue` has vLLM's requests: name -> slot, prompt, seed; None: they are another rank's
+        self.names = map(str, count())
         self.fallback = TransformersEngine(tokenizer, ends, response_limit, temperature)
         self.recent, self.agreed = deque(maxlen=PROBES), False  # prompts; see check_weights
         self.totals = Counter()  # prompt tokens and those that were cached, since the last `stats`
@@ -72,9 +74,10 @@ class VLLMEngine(Engine):
             dtype=dtype,
             seed=seed,
             length=prompt_limit + response_limit,
-            max_num_seqs=max_num_seqs,
+            max_num_seqs=sharing * max_num_seqs,
             gpu_memory_utilization=gpu_memory_utilization,
             with_tokenizer=untrained,
+            sharing=sharing,
             adapters=self.weights.options,
         )
         self.chosen = chosen(self.llm.llm_engine)
@@ -103,28 +106,55 @@ class VLLMEngine(Engine):
         hits = totals["cached"] / totals["prompt"]
         return {"engine/prefix_hits": hits, "engine/push_gap": self.push_gap}
 
-    def add_request(self, slot: int, prompt, seed: int, limit: int) -> None:
-        """Hand a prompt to vLLM. Untrained options that vLLM refuses are left out."""
-        try:
-            self._add(slot, prompt, seed, limit, extra_options(prompt.sampling))
-        except ValueError as error:
-            if prompt.sampling.trained:
-                raise
-            line = f"vLLM cannot give {prompt.sampling.extra}: {' '.join(str(error).split())}"
-            print(f"warning: {line:.300}; the policy answers as it is", file=sys.stderr)
-            self._add(slot, prompt, seed, limit, {})
+    @property
+    def idle(self) -> bool:
+        """Whether no prompt waits or is being sampled, of all ranks that share the engine: one of
+        them that has none must go on with steps for the others."""
+        return not (self.waiting or self.queue)
 
-    def _add(self, slot: int, prompt, seed: int, limit: int, extra: dict) -> None:
-        params = sampling_params(self.temperature_of(prompt), seed, limit, self.ends, extra)
-        name = next(self.names)
-        self.llm.llm_engine.add_request(
-            name, {"prompt_token_ids": prompt.ids}, params, lora_request=self.weights.request
-        )
-        self.queue[name] = slot, prompt, seed
+    def add_request(self, slot: int, prompt, seed: int, limit: int) -> None:
+        """Keep a prompt for the next step, in which vLLM gets those of all ranks that share it."""
+        self.waiting.append((slot, prompt, seed, limit))
+
+    def exchange(self, waits: bool) -> bool:
+        """Hand the new requests of all ranks to vLLM, on each rank in the same order.
+
+        waits: whether this rank has stopped to ask. Returns whether all have
+        """
+        mine, self.waiting = self.waiting, []
+        asked = [self.request(*asked) for asked in mine]
+        told = self.ranks.gather([(waits, asked)])
+        for rank, (_, requests) in enumerate(told):
+            for number, request in enumerate(requests):
+                own = mine[number][:3] if rank == self.ranks.rank else None
+                name = next(self.names)
+                add_request(self.llm.llm_engine, name, request, self.weights.request)
+                self.queue[name] = own
+        return all(waits for waits, _ in told)
+
+    def request(self, slot: int, prompt, seed: int, limit: int) -> Request:
+        """Return what vLLM is asked for a prompt."""
+        temperature, ends = self.temperature_of(prompt), frozenset(self.ends)
+        return Request(list(prompt.ids), prompt.sampling, temperature, seed, limit, ends)
+
+    def serve_others(self) -> None:
+        """Go on with steps until all ranks that share the engine have called this.
+
+        A rank calls it before it waits for other ranks. Its own prompts are complete, or of a batch
+        that breaks off.
+        """
+        while not self.exchange(waits=True):
+            for _ in self.harvest():
+                pass
 
     def completed(self) -> Iterator[tuple[int, object, list[int], list[float], int]]:
+        """Step vLLM with the new prompts. Yields what `harvest` does."""
+        self.exchange(waits=False)
+        yield from self.harvest()
+
+    def harvest(self) -> Iterator[tuple[int, object, list[int], list[float], int]]:
         """Step vLLM. Yields slot, prompt, ids, log-probs and number of cached prompt tokens of
-        each complete response, and at last of those that vLLM failed at.
+        each complete response of this rank, and at last of those that vLLM failed at.
 
         RunError: the step fails, or a prompt does and ZeRO stage 3 shards the weights that
         transformers would need
@@ -134,16 +164,17 @@ class VLLMEngine(Engine):
         for out in outputs:
             answer = out.outputs[0]
             if answer.token_ids and answer.finish_reason in ("stop", "length"):
-                slot, prompt, _ = self.queue.pop(out.request_id)
-                ids, logps = list(answer.token_ids), list(answer.logprobs.logprobs)
-                yield slot, prompt, ids, logps, out.num_cached_tokens or 0
+                if own := self.queue.pop(out.request_id):
+                    ids, logps = list(answer.token_ids), list(answer.logprobs.logprobs)
+                    yield own[0], own[1], ids, logps, out.num_cached_tokens or 0
         if self.queue and not self.llm.llm_engine.has_unfinished_requests():
-            failed, self.queue = self.queue, {}
+            failed, self.queue = [own for own in self.queue.values() if own], {}
             line = f"vLLM failed at a prompt ({len(failed)} in this step)"
             if self.sharded:
                 raise RunError(line)
-            print(f"warning: {line}; transformers answers it", file=sys.stderr)
-            for slot, prompt, seed in failed.values():
+            if failed:
+                print(f"warning: {line}; transformers answers it", file=sys.stderr)
+            for slot, prompt, seed in failed:
                 self.fallback.submit(slot, prompt, (seed,))
             for slot, response in self.fallback.step():
                 yield slot, response.prompt, response.ids, response.logps, 0

@@ -4,14 +4,15 @@
 """
 
 import torch
+from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 from vllm.engine.arg_utils import EngineArgs
 
 from ppo.engines.choose import CannotRun
+from ppo.engines.shared import launched
 
 
 def engine_arguments(**others) -> dict:
     """Return vLLM's arguments: those that are the same everywhere, and the others."""
-    ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     return dict(
         load_format="dummy",  # push_weights fills the weights
         max_num_batched_tokens=max(others["max_model_len"], 8192),
@@ -20,7 +21,7 @@ def engine_arguments(**others) -> dict:
         structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
         logprobs_mode="processed_logprobs",  # at the sampling temperature
         generation_config="vllm",  # the model's own would set top-p, top-k and stop ids
-        distributed_executor_backend="external_launcher" if ranks > 1 else None,
+        distributed_executor_backend="external_launcher" if launched() > 1 else None,
         async_scheduling=False,  # no step is under way when weights come or vLLM goes to sleep
         **others,
     )
@@ -39,6 +40,9 @@ if "sleep_mode_offload_cudagraph" in EngineArgs.__dataclass_fields__:  # not in 
 
 def cpu_arguments(config, dtype: str, tokens: int) -> dict:
     """Return the arguments for a CPU. tokens, CannotRun: see `cpu_cache`"""
+    # Ranks that share an engine compute by gloo: the shared memory that vLLM would take has the
+    # same name in all runs of a machine, and stays behind where a run is killed.
+    CpuCommunicator._all_group_ranks_share_shm_group_name = _no_shared_memory
     return dict(
         kv_cache_memory_bytes=cpu_cache(config, dtype, tokens),
         block_size=32,  # the default, 128, exceeds short prompts
@@ -46,6 +50,10 @@ def cpu_arguments(config, dtype: str, tokens: int) -> dict:
         enable_chunked_prefill=False,
         enforce_eager=True,
     )
+
+
+def _no_shared_memory(communicator) -> bool:
+    return False
 
 
 def cpu_cache(config, dtype: str, tokens: int) -> int:

@@ -7,18 +7,19 @@ one sets the variables that vLLM reads when it is imported, so it is the one to 
 import logging
 import os
 import random
+import sys
 import warnings
 from contextlib import contextmanager
-from textwrap import shorten
 
 import numpy as np
 import torch
 from transformers import AutoConfig
 
 from common.chat import Sampling
-from common.errors import OutOfMemory, lacks_memory
+from common.errors import OutOfMemory, lacks_memory, reason_of
 from common.plugins import UserError
 from ppo.engines.choose import CannotRun
+from ppo.engines.shared import Request
 from ppo.model.quantized import quantization_of
 
 # The engine core must share this process: weights are pushed into it without a copy, and its steps
@@ -59,11 +60,13 @@ def start_vllm(
     max_num_seqs: int,
     gpu_memory_utilization: float,
     with_tokenizer: bool,
+    sharing: int,
     adapters: dict,
 ) -> LLM:
     """Start vLLM without weights.
 
     length: most tokens of a prompt and its response; with_tokenizer: JSON schemas need one
+    sharing: ranks among which the weights are split
     adapters: arguments of LLM that make room for adapters, if there are any
     CannotRun: vLLM has no kernel for the model on this device; UserError: vLLM does not start
     OutOfMemory: it lacks memory
@@ -71,7 +74,7 @@ def start_vllm(
     whole_config = AutoConfig.from_pretrained(model)
     config = whole_config.get_text_config()
     check_support(config, length)
-    tokens = 2 * max_num_seqs * length  # whose keys and values a CPU keeps
+    tokens = 2 * max_num_seqs * length // sharing  # whose keys and values a CPU keeps
     arguments = engine_arguments(
         model=model,
         dtype=dtype,
@@ -80,6 +83,7 @@ def start_vllm(
         max_model_len=length,
         gpu_memory_utilization=gpu_memory_utilization,
         skip_tokenizer_init=not with_tokenizer,
+        tensor_parallel_size=sharing,
         **adapters,
         **({"hf_overrides": unquantized} if quantization_of(whole_config) else {}),
         **(CUDA_ARGUMENTS if CUDA else cpu_arguments(config, dtype, tokens)),
@@ -90,8 +94,7 @@ def start_vllm(
         try:
             return LLM(**arguments)
         except Exception as error:  # the model is not supported, memory is short, and many more
-            reason = shorten(str(error) or repr(error), 300)
-            line = f"vLLM does not start: {reason}; --engine transformers needs no vLLM"
+            line = f"vLLM does not start: {reason_of(error)}; --engine transformers needs no vLLM"
             raise (OutOfMemory if lacks_memory(error) else UserError)(line) from error
 
 
@@ -114,17 +117,35 @@ def chosen(engine) -> dict[str, str]:
     }
 
 
-def sampling_params(temperature: float, seed: int, limit: int, ends, extra: dict) -> SamplingParams:
+def add_request(llm_engine, name: str, request: Request, adapter) -> None:
+    """Hand a request to vLLM. Untrained options that vLLM refuses are left out."""
+    try:
+        params = sampling_params(request, extra_options(request.sampling))
+        llm_engine.add_request(
+            name, {"prompt_token_ids": request.ids}, params, lora_request=adapter
+        )
+    except ValueError as error:
+        if request.sampling.trained:
+            raise
+        line = f"vLLM cannot give {request.sampling.extra}: {' '.join(str(error).split())}"
+        print(f"warning: {line:.300}; the policy answers as it is", file=sys.stderr)
+        params = sampling_params(request, {})
+        llm_engine.add_request(
+            name, {"prompt_token_ids": request.ids}, params, lora_request=adapter
+        )
+
+
+def sampling_params(request: Request, extra: dict) -> SamplingParams:
     """Return vLLM's settings of a request.
 
     extra: those of `extra_options`, which may replace the temperature; ValueError: they are wrong
     """
     settings = dict(
-        temperature=temperature,
-        seed=seed,
-        max_tokens=limit,
+        temperature=request.temperature,
+        seed=request.seed,
+        max_tokens=request.limit,
         # Only these ids stop a response, and they are kept in it.
-        stop_token_ids=sorted(ends),
+        stop_token_ids=sorted(request.ends),
         ignore_eos=True,
         detokenize=False,
         logprobs=0,  # those of the sampled tokens alone

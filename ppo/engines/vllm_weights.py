@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
+from vllm.distributed import get_tensor_model_parallel_rank
 
 from ppo.engines.checked import Probe, token_gaps
 from ppo.engines.vllm_settings import CUDA
@@ -78,8 +79,10 @@ def as_gpt_oss(
 
 
 def _fill(model, weights: dict[str, Tensor]) -> None:
+    rank = get_tensor_model_parallel_rank()  # of those that share the engine
     for name, weight in weights.items():
-        model.get_parameter(name).data.copy_(weight)
+        part = model.get_parameter(name).data
+        part.copy_(weight.narrow(0, rank * len(part), len(part)))
 
 
 def _forget_packed_experts(model) -> None:
@@ -111,8 +114,11 @@ def gap_of(engine, prompts: Iterable, actor_critic) -> float:
     probes = [*(prompt.ids for prompt in prompts), *random_ids][:PROBES]
     for number, ids in enumerate(probes):
         engine.add_request(number, Probe(ids), number, min(8, engine.response_limit))
+    answers = []
     while not engine.idle:
-        for _, prompt, ids, logps, _ in engine.completed():
-            gaps.append(token_gaps(actor_critic, prompt.ids, ids, logps, engine.temperature))
+        answers += engine.completed()
     engine.llm.reset_prefix_cache()  # a batch must not depend on what was asked here
+    # When all are there: ranks that share an engine, or a model, take part in one thing at a time.
+    for _, prompt, ids, logps, _ in answers:
+        gaps.append(token_gaps(actor_critic, prompt.ids, ids, logps, engine.temperature))
     return torch.cat(gaps).mean().item()

@@ -7,7 +7,6 @@ A model that disagrees beyond rounding is refused in one line; if it is only pac
 the run pads and a line says so.
 """
 
-from textwrap import shorten
 from time import perf_counter
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from common.cli import print_status
-from common.errors import lacks_memory
+from common.errors import lacks_memory, reason_of, typed_reason_of
 from common.plugins import UserError
 from ppo.model.decoder import Compute, decide, embed, padded, precision
 from ppo.model.variants import beyond, make_plain, with_whole_layers
@@ -70,9 +69,8 @@ def accept_adapters(lm, compute: Compute) -> None:
     except Exception as error:  # routers that return tuples, for one, are linear layers to peft
         if lacks_memory(error):
             raise
-        reason = shorten(str(error) or repr(error), 160)
-        name = type(lm).__name__
-        raise UserError(f"--lora-rank: peft's adapters do not fit {name} ({reason})") from error
+        problem = f"do not fit {type(lm).__name__} ({reason_of(error)})"
+        raise UserError(f"--lora-rank: peft's adapters {problem}") from error
 
 
 def test_turns(lm, tokens: int) -> tuple[Tensor, Tensor]:
@@ -115,7 +113,7 @@ def _padded(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
         except Exception as error:  # layers fail in many ways at options that are not theirs
             if lacks_memory(error):
                 raise
-            gap, problem = float("nan"), f"{type(error).__name__}: {shorten(str(error), 160)}"
+            gap, problem = float("nan"), typed_reason_of(error)
         if gap <= ROUNDING[torch.float32]:
             return way(lm, compute)
     raise refusal(lm, MORE, problem)
@@ -136,8 +134,8 @@ def _by_itself(lm, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     except Exception as error:  # in many ways
         if lacks_memory(error):
             raise
-        problem = f"{type(error).__name__}: {shorten(str(error), 160)}"
-        raise refusal(lm, MORE if beyond(lm.config) else "does not compute", problem) from error
+        what = MORE if beyond(lm.config) else "does not compute"
+        raise refusal(lm, what, typed_reason_of(error)) from error
 
 
 def plain_options(lm, compute: Compute) -> Compute:
@@ -172,7 +170,7 @@ def _packed(lm, compute: Compute, ids: Tensor, mask: Tensor) -> Compute:
         if lacks_memory(error):
             raise
         stop_packing(lm, before)
-        reason = shorten(str(error) or repr(error), 160)
+        reason = reason_of(error)
         if not isinstance(error, ValueError):
             reason = f"some of its layers need rows of one turn ({reason})"
         print_status(f"{type(lm).__name__} is trained in padded rows, not in packed ones: {reason}")

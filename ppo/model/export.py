@@ -5,11 +5,11 @@ pass. A run learns that here and not after its warm-up.
 """
 
 import tempfile
-from textwrap import shorten
 
 from torch import nn
 
 from common.cli import print_status
+from common.errors import reason_of
 from common.plugins import UserError
 
 
@@ -28,8 +28,8 @@ def make_exportable(lm, tokenizer, model: str) -> None:
             for part in (lm.config, lm.generation_config, tokenizer):
                 part.save_pretrained(folder)
         except Exception as error:  # each library has its own
-            reason = shorten(str(error) or repr(error), 300)
-            raise UserError(f"{model}: its files cannot be exported again: {reason}") from error
+            problem = f"its files cannot be exported again: {reason_of(error)}"
+            raise UserError(f"{model}: {problem}") from error
 
 
 def is_tied(lm) -> bool:

@@ -6,11 +6,12 @@ on instead, with random numbers for missing weights and an empty tokenizer for a
 
 import json
 import os
-from textwrap import shorten
+from collections.abc import Callable
 
 import torch
 
 from common.control import turn_ends
+from common.errors import reason_of
 from common.plugins import UserError
 from ppo.model.export import make_exportable
 
@@ -42,11 +43,11 @@ def load_lm(path: str, device: str, tokens: int = 0, template: dict | None = Non
         config = AutoConfig.from_pretrained(path, **safe)
         tokenizer = AutoTokenizer.from_pretrained(path, **safe)
         whole = read_whole(config)
-        lm, report = _from_pretrained(path, dtype=torch.float32, **safe, **reported, **whole)
+        options = dict(dtype=torch.float32) | safe | reported | whole
+        lm, report = with_attention(AutoModelForCausalLM.from_pretrained, path, **options)
     except Exception as error:  # broken files raise errors of any type in the libraries
         where = "" if here else " (no such directory here, and from the hub:)"
-        reason = shorten(str(error) or repr(error), 300)
-        raise UserError(f"{model}: cannot load it{where}: {reason}") from error
+        raise UserError(f"{model}: cannot load it{where}: {reason_of(error)}") from error
     if whole:
         forget_quantization(lm)
     preset(tokenizer, template or {})
@@ -70,14 +71,14 @@ def silence() -> None:
     set_verbosity_error()
 
 
-def _from_pretrained(path: str, **options):
-    """Load a model with torch's fast attention or, where it has none (gpt-oss), a slow one."""
+def with_attention(make: Callable, *args, **options):
+    """Make a model with torch's fast attention or, where it has none (gpt-oss), a slow one."""
     try:
-        return AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa", **options)
+        return make(*args, attn_implementation="sdpa", **options)
     except ValueError as error:
         if "attention implementation" not in str(error):
             raise
-        return AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", **options)
+        return make(*args, attn_implementation="eager", **options)
 
 
 def preset(tokenizer, template: dict) -> None:
@@ -136,7 +137,6 @@ def _template_problem(tokenizer) -> str | None:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         shown = tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
     except Exception as error:  # templates refuse with errors of many types
-        reason = shorten(str(error) or repr(error), 300)
-        return f"its chat template fails on system, user and assistant messages: {reason}"
+        return f"its chat template fails on system, user and assistant messages: {reason_of(error)}"
     lost = [role for role, word in words.items() if word not in shown]
     return f"its tokenizer or chat template drops {', '.join(lost)} messages" if lost else None

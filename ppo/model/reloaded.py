@@ -6,7 +6,6 @@ minutes and its size of the disk, so a line says that it has not been tried.
 
 import tempfile
 from pathlib import Path
-from textwrap import shorten
 from time import perf_counter
 
 import torch
@@ -14,7 +13,7 @@ from torch import distributed
 from transformers import AutoModelForCausalLM
 
 from common.cli import print_status
-from common.errors import lacks_memory
+from common.errors import lacks_memory, reason_of
 from common.plugins import UserError
 from ppo.model.acceptance import ROUNDING, SLOW, differ, test_turns
 from ppo.model.decoder import precision
@@ -54,7 +53,7 @@ def try_export(actor_critic, model: str) -> None:
     except Exception as error:  # libraries fail in many ways at models that are not theirs
         if lacks_memory(error):
             raise
-        reason = shorten(str(error) or repr(error), 200)
-        raise UserError(f"{model}: what it exports is not what it is: {reason}") from error
+        problem = f"what it exports is not what it is: {reason_of(error)}"
+        raise UserError(f"{model}: {problem}") from error
     if (seconds := perf_counter() - began) > SLOW:
         print_status(f"the test of the export took {seconds:.0f} s")

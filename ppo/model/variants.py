@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from ppo.model.actor_critic import ActorCritic
 from ppo.model.decoder import Compute
 
+OTHER_NAMES = {"norm": "embedding_norm", "rotary_emb": "pos_emb"}  # LFM2's and its mixture's
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -30,9 +32,10 @@ def make_plain(lm) -> None:
     A model that is plain, or that this function has made plain before, stays as it is.
     """
     body = getattr(lm, "model", None)
-    if not hasattr(body, "norm") and hasattr(body, "embedding_norm"):  # LFM2's name for it
-        # An attribute that is no module of its own: exports have each weight once.
-        object.__setattr__(body, "norm", body.embedding_norm)
+    for name, other in OTHER_NAMES.items():
+        if not hasattr(body, name) and hasattr(body, other):
+            # An attribute that is no module of its own: exports have each weight once.
+            object.__setattr__(body, name, getattr(body, other))
     if not hasattr(body, "norm"):
         return
     if (factor := getattr(body, "embedding_multiplier", 1.0)) != 1.0:  # Granite

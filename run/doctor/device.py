@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import torch
 
+from common.engine_flag import is_own, parted
 from common.plugins import ROOT
 from ppo.engines.choose import make_engine
 from ppo.engines.gap import explained_gap
@@ -78,13 +79,12 @@ class Device:
     # ---- generation -------------------------------------------------------------------------
 
     def start(self) -> Finding:
-        name = self.args.engine
-        if ":" in name:
+        name, ranks = parted(self.args.engine)
+        if is_own(name):
             return skipped(f"--engine {name} is your own")
-        if name != "transformers" and not find_spec("vllm"):
-            name = "transformers"
+        shared = "vllm:2" if ranks % 2 == 0 else "vllm"  # the model has two heads
         flags = Namespace(
-            engine="transformers" if name == "transformers" else "vllm",
+            engine="transformers" if name == "transformers" or not find_spec("vllm") else shared,
             model=str(MODEL),
             prompt_limit=PROMPT,
             response_limit=RESPONSE,

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from textwrap import shorten
+
+from common.errors import typed_reason_of
 
 SLOW = 1.0  # seconds of a check that its line tells
 
@@ -49,8 +50,7 @@ def examine(check: Check) -> tuple[Finding, float]:
     try:
         finding = check.function()
     except (Exception, SystemExit) as error:  # libraries fail in many ways where they do not fit
-        reason = shorten(f"{type(error).__name__}: {error}", 300)
-        finding = failed(reason, check.remedy)
+        finding = failed(typed_reason_of(error), check.remedy)
     return finding, time.perf_counter() - began
 
 

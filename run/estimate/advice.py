@@ -9,9 +9,11 @@ import importlib.util
 import os
 from contextlib import suppress
 from dataclasses import fields, replace
+from itertools import count
 
 import torch
 
+from common.engine_flag import parted
 from common.plugins import UserError
 from ppo.model.make import choose_dtype, in_shards
 from run.estimate.memory import MOMENTS, estimate, loading, states, totals
@@ -60,15 +62,24 @@ def impossible(model: str, shape: Shape, setting: Setting, device: int) -> str:
 
     device: bytes of a GPU
     """
-    weights, whole = setting.itemsize * shape.model, FP32 * shape.model
+    weights, whole = setting.engine_weights(shape.model), FP32 * shape.model
     begin = f"--model {model}: one GPU has {device / 1e9:.1f} GB"
     if setting.cuda and setting.engine == "vllm" and weights > device:
-        reason = f"vLLM needs all {weights / 1e9:.1f} GB of the weights on each GPU"
-        return f"{begin}, and {reason}: it is not spread over several"
+        reason, n = f"vLLM needs {weights / 1e9:.1f} GB there", spread(shape, setting, device)
+        return (
+            f"{begin}, and {reason} for the weights; --engine vllm:{n} spreads them over {n} ranks"
+        )
     if setting.cuda and not in_shards(setting) and whole > device:
         reason = f"each rank loads the whole model in fp32, {whole / 1e9:.1f} GB"
         return f"{begin}, and {reason}; --zero-stage 3 without --lora-rank loads it in shards"
     return ""
+
+
+def spread(shape: Shape, setting: Setting, device: int) -> int:
+    """Return how many ranks should share an engine, so that weights take half of a GPU at most."""
+    return next(
+        n for n in (2**k for k in count()) if setting.itemsize * shape.model <= n * device / 2
+    )
 
 
 def local_ranks() -> int:
@@ -102,6 +113,7 @@ def setting_of(args, device: int) -> Setting:
         # a lower bound if whole episodes are collected, because their lengths are unknown
         e_len=args.e_len,
         engine="vllm" if vllm else "transformers",
+        sharing=parted(args.engine)[1],
         itemsize=choose_dtype(args.dtype, "cuda" if cuda else "cpu").itemsize,
         merged=args.rows not in ("padded", "packed")
         and args.memory in ("full", "summary", "verbatim"),
@@ -147,7 +159,8 @@ def times(shape: Shape, setting: Setting) -> str:
     device = find_device(torch.cuda.get_device_name() if torch.cuda.is_available() else "")
     phases = seconds(shape, setting, device)
     if phases["generation"] == float("inf"):
-        return "vLLM has no room for one turn beside the weights: raise --gpu-memory-utilization"
+        remedies = "raise --gpu-memory-utilization, or let ranks share an engine (--engine vllm:2)"
+        return f"vLLM has no room for one turn beside the weights: {remedies}"
     each = ", ".join(f"{name} {of_phase:.3g}" for name, of_phase in phases.items())
     total = f"{sum(phases.values()):.3g}"
     return f"an update takes about {total} s on {device.name}s (estimated): {each}"

@@ -101,7 +101,7 @@ def engine(shape: Shape, setting: Setting) -> int:
     s, wide = setting.itemsize, 2 * shape.n_layers * shape.keys  # keys and values of a token
     if setting.engine == "vllm":
         cache = 2 * setting.n_env * setting.length * wide * s
-        return setting.vllm_share if setting.cuda else cache + s * shape.model
+        return setting.vllm_share if setting.cuda else cache + setting.engine_weights(shape.model)
     s = s if setting.lora_rank else FP32  # the trainer's weights decide the dtype
     busy = 2 * shape.hidden + 3 * shape.queries + 3 * shape.intermediate
     end = s * setting.length * (wide + 2 * shape.queries) + 24 * shape.vocab

@@ -58,16 +58,17 @@ def generation(shape: Shape, setting: Setting, device: Device) -> float:
 
     Each of the e_len turns reads its prompts and then samples R tokens. If the cache cannot hold
     all environments, they are sampled in waves. A step takes as long as the slower of its memory
-    reads (the weights and the cache so far) and its arithmetic.
+    reads (the weights and the cache so far) and its arithmetic. Ranks that share an engine compute
+    their part of it for the environments of all, so a rank reads less and computes as much.
     """
-    s, P, R = setting.itemsize, setting.prompt_limit, setting.response_limit
+    P, R = setting.prompt_limit, setting.response_limit
     wave = room(shape, setting)
     if not wave:
         return float("inf")
     prompts = setting.n_env * shape.n_layers * layer_flops(shape, P) / device.compute(setting)
     past, used = P + R / 2, shape.n_layers * shape.layer + shape.vocab * shape.hidden
     operations = wave * (2 * used + 4 * past * shape.queries * shape.n_layers)
-    read = s * used + wave * past * cached(shape, setting)
+    read = setting.engine_weights(used) + wave * past * cached(shape, setting)
     step = STEP + max(operations / device.compute(setting), read / (READ * device.memory))
     steps = R * setting.n_env / wave  # a last, smaller wave takes its share of the time
     return setting.e_len * (prompts + steps * step)
@@ -76,7 +77,7 @@ def generation(shape: Shape, setting: Setting, device: Device) -> float:
 def room(shape: Shape, setting: Setting) -> int:
     """Return how many turns are sampled at the same time: all, or as many as fit into vLLM's share
     of the GPU next to the weights."""
-    free = setting.vllm_share - setting.itemsize * shape.model
+    free = setting.vllm_share - setting.engine_weights(shape.model)
     fit = int(max(0, free) // (setting.length * cached(shape, setting)))
     return min(setting.n_env, fit) if setting.cuda else setting.n_env
 

@@ -28,6 +28,7 @@ class Setting:
     ppo_epoch: int = 1
     tis_cap: float | None = None  # None: scoring computes log pi_old
     engine: str = "transformers"  # or vllm
+    sharing: int = 1  # ranks that share one vLLM
     cuda: bool = False
     vllm_share: int = 0  # bytes that vLLM may take of a GPU
     merged: bool = False  # whether turns share rows, so that a row has many responses
@@ -35,6 +36,10 @@ class Setting:
     @property
     def length(self) -> int:
         return self.prompt_limit + self.response_limit
+
+    def engine_weights(self, parameters: int) -> int:
+        """Return the bytes of a model's weights that vLLM holds on each rank."""
+        return ceil(self.itemsize * parameters / self.sharing)
 
     def on_host(self, term: str) -> bool:
         """Return whether a term is in host memory. False on a CPU, which has only one memory."""

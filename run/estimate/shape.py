@@ -3,11 +3,10 @@
 Capital letters are those of the formulas in `run.estimate.memory` and `run.estimate.roofline`.
 """
 
-from textwrap import shorten
-
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from common.errors import reason_of
 from common.plugins import UserError
 from ppo.model.decoder import is_plain
 
@@ -41,8 +40,8 @@ def load_shape(path: str) -> Shape:
         with torch.device("meta"):  # tensors with shapes but without memory
             lm = AutoModelForCausalLM.from_config(config)
     except Exception as error:  # transformers raises errors of many types here
-        reason = shorten(str(error) or repr(error), 300)
-        raise UserError(f"--model {path}: cannot read its configuration: {reason}") from error
+        problem = f"cannot read its configuration: {reason_of(error)}"
+        raise UserError(f"--model {path}: {problem}") from error
     try:
         return Shape(lm)
     except AttributeError as error:

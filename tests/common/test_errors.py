@@ -11,7 +11,7 @@ def test_any_error_of_a_library_becomes_one_line(error):
     with pytest.raises(RunError) as found, as_run_error("it fails", "try another"):
         raise error
     said = {KeyError: "KeyError: 'x'", AssertionError: "AssertionError: a b"}
-    reason = said.get(type(error), "RuntimeError:")
+    reason = said.get(type(error), "RuntimeError")
     assert str(found.value) == f"it fails ({reason}); try another"
     assert found.value.__cause__ is error
 

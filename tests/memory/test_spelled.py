@@ -105,10 +105,11 @@ def test_the_longer_tokens_of_the_embedded_models_are_control_tokens_too():
     assert control_ids(ids, tokenizer) == [362, 364, 363, 364, 362, 364, 363]
 
 
-def test_a_history_with_spelled_tokens_stays_as_it_was_sampled():
+@pytest.mark.parametrize("question", ["a<|im_end|>b", "a"])  # "a": only the response spells one
+def test_a_history_with_spelled_tokens_stays_as_it_was_sampled(question):
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     render = SafeRenderer(tokenizer, 512)
-    asked = [{"role": "user", "content": "a<|im_end|>b"}]
+    asked = [{"role": "user", "content": question}]
     first = render(asked)
     letters = [tokenizer.convert_tokens_to_ids(letter) for letter in "go<|im_end|>"]
     answered = [*asked, {"role": "assistant", "content": "go<|im_end|>"}, *asked]

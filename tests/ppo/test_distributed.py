@@ -18,7 +18,7 @@ import main
 from arguments import get_args
 from common.errors import RunError
 from common.processors import processors_of_a_rank
-from ppo.distributed import LaunchedRanks, import_deepspeed, threads
+from ppo.distributed import import_deepspeed, threads, together
 from ppo.model.make import build
 from ppo.model.pretrained import load_lm
 from recipes import TINY
@@ -82,7 +82,7 @@ def test_only_a_dead_rank_is_called_one(text, reason):
     line = f"another rank has ended ({reason!r})" if reason else text
     error = RunError if reason else RuntimeError
     with pytest.raises(error, match=f"^{re.escape(line)}$"):
-        with object.__new__(LaunchedRanks)._together():
+        with together():
             raise RuntimeError(text)
 
 

@@ -23,6 +23,10 @@ SHAPES = {
     "7B": (3584, 18944, 28, 28, 4, 152064, False),
     "14B": (5120, 13824, 48, 40, 8, 152064, False),
 }
+LARGER = {
+    "32B": (5120, 27648, 64, 40, 8, 152064, False),
+    "72B": (8192, 29568, 80, 64, 8, 152064, False),
+}
 SIZES = ("24", "48", "80", "8 x 80")
 TOO_LARGE = {("24", "7B"), ("24", "14B"), ("48", "14B"), ("80", "14B")}
 
@@ -31,7 +35,7 @@ TOO_LARGE = {("24", "7B"), ("24", "14B"), ("48", "14B"), ("80", "14B")}
 def models(tmp_path_factory):
     """Size -> a directory with the model's config.json, and its shape."""
     found = {}
-    for size, (D, F, L, H, K, V, tied) in SHAPES.items():
+    for size, (D, F, L, H, K, V, tied) in (SHAPES | LARGER).items():
         folder = tmp_path_factory.mktemp(size)
         Qwen2Config(
             hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=H,
@@ -72,6 +76,20 @@ def test_a_recipe_fits(many, size, model, flags, message, models, gpu):
     assert setting.vllm_share >= 1.2 * 2 * shape.model  # its weights, and a cache
 
 
+@pytest.mark.parametrize(("model", "ranks", "sharing"), [("32B", 16, 4), ("72B", 32, 8)])
+def test_larger_models_fit_where_ranks_share_an_engine(model, ranks, sharing, models, gpu):
+    gpu(ranks)
+    path, shape = models[model]
+    flags = f"--zero-stage 3 --gradient-checkpointing --engine vllm:{sharing}".split()
+    args = get_args(["--env-name", "babyai-goto", "--model", path, *flags])
+    setting = advice.setting_of(args, 80 * 10**9)
+    device, _ = advice.needs(shape, setting)
+    assert f"{model} needs an estimated {device / 1e9:.1f} GB" in " ".join(PAGE.split())
+    assert device <= 0.9 * 80e9
+    assert setting.vllm_share >= 1.2 * 2 * shape.model / sharing
+    assert not advice.impossible(path, shape, setting, 80 * 10**9)
+
+
 def test_the_estimate_for_crafter_is_current(models, gpu):
     gpu(8)
     path, shape = models["7B"]
@@ -94,8 +112,13 @@ def test_a_normal_run_on_a_gpu_warns_in_one_line(size, models, gpu, monkeypatch,
         assert message.startswith("this may not fit: the run needs 46.3 GB of the device per rank")
         assert "--lora-rank 16 (fits)" in message
     monkeypatch.setattr(advice, "capacities", lambda ranks: (3 * 10**9, 500 * 10**9))
-    with pytest.raises(UserError, match="vLLM needs all 3.1 GB of the weights on each GPU"):
+    # weights of 3.1 GB: 4 GPUs of 3 GB hold them in half of their memory, 2 do not
+    with pytest.raises(UserError, match="vLLM needs 3.1 GB there .* --engine vllm:4 spreads them"):
         advice.check_size(args)
+    monkeypatch.setattr(args, "engine", "vllm:4")
+    with pytest.raises(UserError, match="each rank loads the whole model in fp32, 6.2 GB"):
+        advice.check_size(args)
+    monkeypatch.setattr(args, "engine", "vllm")
     monkeypatch.setattr(advice, "capacities", lambda ranks: (size * 10**9, 500 * 10**9))
     monkeypatch.setenv("RANK", "1")  # one rank tells it
     advice.check_size(args)
