@@ -80,7 +80,7 @@ MISTAKES = [
     ),
     (
         "--engine vlm",
-        "unknown engine 'vlm'; choices: auto, vllm, vllm-lora, transformers, or",
+        "unknown engine 'vlm'; choices: auto, vllm, vllm-lora, transformers, vllm:2 for",
     ),
     ("--env-name bad name:X", "unknown environment"),
     *[

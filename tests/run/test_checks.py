@@ -17,10 +17,16 @@ from run.checks import check_open_files, check_shares
         ({"group_size": 4}, "--group-size 4 does not divide the 2 environments of each of 2 ranks"),
         ({"group_size": 2}, None),
         ({"group_size": 4, "eval_only": True}, None),  # an evaluation has no groups
+        ({"engine": "vllm:2"}, None),
+        (
+            {"engine": "vllm:4"},
+            "--engine vllm:4: 4 ranks share an engine, and this run has 2; --engine vllm gives "
+            "each rank its own",
+        ),
     ],
 )
-def test_ranks_share_environments_groups_and_minibatches_evenly(changes, line):
-    settings = {"n_env": 4, "minibatch": 2, "group_size": 0, "eval_only": False}
+def test_ranks_share_environments_groups_minibatches_and_engines_evenly(changes, line):
+    settings = {"n_env": 4, "minibatch": 2, "group_size": 0, "eval_only": False, "engine": "auto"}
     args = SimpleNamespace(**settings | changes)
     if line is None:
         check_shares(args, size=2)

@@ -189,7 +189,11 @@ def test_a_model_may_not_fit_while_it_is_loaded():
 def test_a_model_that_is_too_large_for_this_program():
     # 15.2 GB in bf16 and 30.5 GB in fp32
     line = advice.impossible("m", QWEN, replace(GPU, zero_stage=3), 15 * 10**9)
-    assert line.startswith("--model m: one GPU has 15.0 GB, and vLLM needs all 15.2 GB of the")
+    assert line == (  # on two GPUs, each half of the weights would leave less than half of it
+        "--model m: one GPU has 15.0 GB, and vLLM needs 15.2 GB there for the weights; "
+        "--engine vllm:4 spreads them over 4 ranks"
+    )
+    assert advice.impossible("m", QWEN, replace(GPU, zero_stage=3, sharing=2), 15 * 10**9) == ""
     line = advice.impossible("m", QWEN, GPU, 30 * 10**9)
     assert "each rank loads the whole model in fp32, 30.5 GB; --zero-stage 3 without" in line
     with_adapters = replace(GPU, zero_stage=3, lora_rank=16)
