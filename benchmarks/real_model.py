@@ -35,7 +35,7 @@ TIMES = ["collect", "score", "update", "push", "total"]
 def main() -> None:
     parser = Parser("benchmarks.real_model", description=__doc__.splitlines()[0])
     parser.add_argument("model", help="as --model of main.py")
-    parser.add_argument("--only", default="", metavar="WORD", help="rows whose names have this word")
+    parser.add_argument("--only", default="", metavar="WORD", help="rows that name this")
     args, flags = parser.parse_known_args()
     base = [*BASE, "--model", args.model, *flags]
     print(f"{'seconds':38s}" + "".join(f"{name:>9s}" for name in TIMES) + f"{'tokens/s':>10s}")

@@ -75,7 +75,10 @@ FLAGS = [
     ("--e-len 2.5", "argument --e-len: invalid int value: '2.5'"),
     ("--seed=", "argument --seed: invalid int value: ''"),
     ("--gamma-step 0,99", "argument --gamma-step: invalid float value: '0,99'"),
-    ("--engine none", "unknown engine 'none'; choices: auto, vllm, vllm-lora, transformers, vllm:2 for"),
+    (
+        "--engine none",
+        "unknown engine 'none'; choices: auto, vllm, vllm-lora, transformers, vllm:2",
+    ),
     ("--lr-schedule cosine", "invalid choice: 'cosine' (choose from 'constant', 'linear')"),
     ("--on-invalid stop", "invalid choice: 'stop' (choose from 'default', 'end')"),
     ("--advantages gae", "unknown estimator 'gae'; choices: dual-gae, token-gae, turn-gae, rloo"),
