@@ -8,6 +8,7 @@ from conftest import batch, make_decoder
 from torch.testing import assert_close
 
 from ppo.model import packing
+from ppo.model.export import buffers_to_parameters
 from ppo.model.make import build
 from ppo.model.reloaded import try_export
 from ppo.model.variants import make_plain
@@ -20,10 +21,15 @@ FACTORS = dict(
     logits_scaling=8.0, embedding_multiplier=12.0, residual_multiplier=0.22,
     attention_multiplier=0.1,
 )  # fmt: skip
+CONV = ["conv", "full_attention"]
+EXPERTS = dict(
+    num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, num_dense_layers=1,
+)  # fmt: skip
 VARIANTS = {
     "Cohere": dict(logit_scale=0.0625),
     "Granite": FACTORS,
-    "Lfm2": dict(layer_types=["conv", "full_attention"], block_ff_dim=32),
+    "Lfm2": dict(layer_types=CONV, block_ff_dim=32),
+    "Lfm2Moe": dict(layer_types=CONV, **EXPERTS),
 }
 
 
@@ -34,6 +40,7 @@ def test_the_trainer_computes_what_the_model_did_before(name, lora_rank):
     ids = torch.arange(1, 25)
     with torch.no_grad():
         logits = deepcopy(lm)(ids[None]).logits[0]
+    buffers_to_parameters(lm)  # as `load_lm` does: the mixture's bias is exported
     logps = logits[19:23].log_softmax(-1)[range(4), ids[20:]]
     actor_critic = build(lm, 1, lora_rank=lora_rank)
     make_plain(lm)  # a second time changes nothing
