@@ -37,6 +37,7 @@ LIBRARIES = {
     "pettingzoo": ("envs.ecosystems.pettingzoo:PettingZoo", "pettingzoo[classic]==1.27.0"),
     "openenv": ("envs.ecosystems.openenv:OpenEnv", "openenv==0.10.0"),
 }
+OPEN = {"openenv"}  # libraries in whose names stands a user's own module, or an address
 # Other libraries' tasks that ask for completions by themselves are named "agent:library:name".
 PROGRAMS = {
     "inspect": ("envs.ecosystems.inspect_task:program", "inspect-ai==0.3.285"),

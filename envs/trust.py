@@ -7,11 +7,11 @@ this unless the user types --trust, or the setting itself.
 from pathlib import Path
 from shlex import quote
 
-from common.engine_flag import is_own
+from common.engine_flag import parted
 from common.flags import spelled
 from common.masked import masked
 from common.plugins import UserError
-from envs import library
+from envs import LIBRARIES, OPEN, library
 
 OF_MODULES = ("env_name", "engine", "memory", "advantages")  # "module:name" imports a user's own
 
@@ -19,10 +19,10 @@ OF_MODULES = ("env_name", "engine", "memory", "advantages")  # "module:name" imp
 def foreign(settings: dict) -> dict[str, str]:
     """Return the settings that import a user's own modules or contact an address: name -> value."""
     found = {name: str(settings.get(name) or "") for name in (*OF_MODULES, "upstream")}
-    found = {name: value for name, value in found.items() if is_own(value)}
-    if library(found.get("env_name", "")):  # these packages were installed on purpose
-        del found["env_name"]
-    return found
+    named = found | {"engine": parted(found["engine"])[0]}  # vllm:2 is no module
+    if library(named["env_name"]) in LIBRARIES.keys() - OPEN:  # packages installed on purpose
+        named["env_name"] = ""
+    return {name: value for name, value in found.items() if ":" in named[name]}
 
 
 def as_flags(found: dict[str, str]) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.engine_flag import is_own
+from common.engine_flag import parted
 from common.errors import RunError
 from common.plugins import UserError
 from run.describe import restore_args
@@ -175,8 +175,8 @@ def length(args) -> str:
 
 def say_what_is_trusted(args) -> None:
     """Print which code of others a resumed run is about to execute."""
-    names = [args.env_name, args.memory, args.engine, args.advantages]
-    own = [f"it imports {name}" for name in names if is_own(name)]
+    names = [args.env_name, args.memory, parted(args.engine)[0], args.advantages]
+    own = [f"it imports {name}" for name in names if ":" in name]
     pickles = ["DeepSpeed unpickles its checkpoint"] if args.zero_stage else []
     if own or pickles:
         print(f"{args.resume}: {', '.join(own + pickles)}; go on only if you trust these files")

@@ -119,20 +119,19 @@ def chosen(engine) -> dict[str, str]:
 
 def add_request(llm_engine, name: str, request: Request, adapter) -> None:
     """Hand a request to vLLM. Untrained options that vLLM refuses are left out."""
+
+    def add(extra: dict) -> None:
+        params, prompt = sampling_params(request, extra), {"prompt_token_ids": request.ids}
+        llm_engine.add_request(name, prompt, params, lora_request=adapter)
+
     try:
-        params = sampling_params(request, extra_options(request.sampling))
-        llm_engine.add_request(
-            name, {"prompt_token_ids": request.ids}, params, lora_request=adapter
-        )
+        add(extra_options(request.sampling))
     except ValueError as error:
         if request.sampling.trained:
             raise
         line = f"vLLM cannot give {request.sampling.extra}: {' '.join(str(error).split())}"
         print(f"warning: {line:.300}; the policy answers as it is", file=sys.stderr)
-        params = sampling_params(request, {})
-        llm_engine.add_request(
-            name, {"prompt_token_ids": request.ids}, params, lora_request=adapter
-        )
+        add({})
 
 
 def sampling_params(request: Request, extra: dict) -> SamplingParams:
