@@ -16,6 +16,11 @@ class OtherRankFailed(RunError):
     """Another rank cannot go on. That rank reports the reason."""
 
 
+class RanksApart(RunError):
+    """This rank has failed where others cannot hear it: nothing may be gathered any more. They end
+    when this process has (`run.dead_ranks`)."""
+
+
 class OutOfMemory(RunError):
     """The device or the host has too little memory. `run.out_of_memory` adds what helps."""
 

@@ -91,6 +91,7 @@ def together():
         if not any(sign in str(error).lower() for sign in DEAD):
             raise
         reason = str(error).rpartition(".cc:")[2].partition("] ")[2] or str(error)
+        reason = reason.partition(". This is")[0]  # gloo explains it
         raise RunError(f"another rank has ended ({reason[:100]!r})") from error
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 
 from common.cli import command
-from common.errors import OtherRankFailed, RunError
+from common.errors import OtherRankFailed, RanksApart, RunError
 from run.checkpoint import Checkpoints
 from run.checks import check_shares
 from run.dead_ranks import Peers
@@ -145,6 +145,8 @@ class Run:
             with self.ranks.listening():
                 self.ranks.wait()  # a signal since the last batch becomes known to all ranks
                 yield
+        except RanksApart:  # a save would wait for all
+            raise
         except OtherRankFailed:
             self._save_marked()
             raise

@@ -10,7 +10,7 @@ import sys
 from asyncio import CancelledError
 from contextlib import contextmanager, suppress
 
-from common.errors import OtherRankFailed
+from common.errors import OtherRankFailed, RanksApart
 from common.ranks import ALONE, Ranks
 from common.signals import ENDING
 from common.wrapper import Wrapper
@@ -106,8 +106,12 @@ class StoppableRanks(Ranks):
             raise
         except (Exception, CancelledError) as error:
             self.failure = one_line(error)
-            with suppress(Stopped):
-                self.wait()
+            try:
+                with suppress(Stopped):
+                    self.wait()
+            except RanksApart:
+                line, self.failure = self.failure, ""  # unreported
+                raise RanksApart(line) from error
             raise
         finally:
             self.listens = False

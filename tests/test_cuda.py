@@ -119,18 +119,22 @@ def test_vllm_takes_our_arguments_for_a_gpu():
     subprocess.run([sys.executable, "-c", LOOK], capture_output=True, check=True)
     ended = run(["tests/ppo/engines/vllm_on_cuda.py", "models/tiny"], at_start=TWO_GPUS)
     passes(ended)
-    made = json.loads(ended.stdout.splitlines()[-1])
-    arguments = set(made.pop("arguments")) - {"sleep_mode_offload_cudagraph"}  # new in 0.32
-    assert made == {
+    alone, shared = json.loads(ended.stdout.splitlines()[-1])
+    arguments = set(alone.pop("arguments")) - {"sleep_mode_offload_cudagraph"}  # new in 0.32
+    assert alone == {
+        "vllm_ranks": "1",
         "vllm_runner": "V1",
         "vllm_async": "off",
         "vllm_compile": "off",
         "vllm_graphs": "full_decode_only",
+        "launcher": "uni",
         "worker": "vllm.v1.worker.gpu_worker.Worker",
         "sleeps": True,
         "offloads graphs": True,
         "graph sizes": [1, 2, 4, 8, 16],  # decode steps of up to 8 prompts, and one size beyond
     }
+    several = {"vllm_ranks": "2", "launcher": "external_launcher"}
+    assert shared == alone | several | {"arguments": shared["arguments"]}
     known = (ROOT / "tests/data/vllm-0.25-arguments.txt").read_text().split()  # of its EngineArgs
     assert arguments | {"enable_lora", "max_loras", "max_lora_rank"} <= set(known)
 

@@ -1,48 +1,71 @@
 """One vLLM for several ranks: each holds a part of the weights, and all make the same steps.
 
 vLLM leaves the schedule to each rank (its "external launcher"): with the same requests in the same
-order all ranks sample the same tokens. So in each step the ranks tell one another their new
-requests, and each takes the answers to its own.
+order all ranks sample the same tokens. So before each step the ranks tell one another their new
+requests, and afterwards each takes the answers to its own.
 """
 
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from threading import Thread
 
 import torch.distributed as dist
 
-from common.chat import Sampling
 from common.engine_flag import check_sharing
-from common.ranks import ALONE
+from common.errors import RanksApart, RunError
 from ppo.distributed import PATIENCE, gathered
 
-
-@dataclass(frozen=True)
-class Request:
-    """What vLLM is asked: all that a response depends on besides the weights."""
-
-    ids: list[int]
-    sampling: Sampling
-    temperature: float
-    seed: int
-    limit: int  # tokens
-    ends: frozenset[int]
+HEARD_SECONDS = 10.0  # in which ranks that are not inside a step hear of a failure
 
 
-class Neighbours:
-    """The ranks that share an engine: `size` that follow one another. All ranks make theirs."""
+class Sharing:
+    """The ranks that share an engine: `size` that follow one another. All ranks make theirs.
+
+    UserError: the run's ranks do not divide so
+    """
 
     def __init__(self, size: int):
-        self.group, _ = dist.new_subgroups(size, timeout=PATIENCE, backend="gloo")
-        self.rank, self.size = dist.get_rank(self.group), size
+        check_sharing(f"vllm:{size}", launched())
+        self.size, self.rank, self.group = size, 0, None
+        self.failure, self.told = "", False  # of the engine on one of these ranks
+        if size > 1:
+            self.group, _ = dist.new_subgroups(size, timeout=PATIENCE, backend="gloo")
+            self.rank = dist.get_rank(self.group)
 
-    def gather(self, items: list) -> list:
-        """Return the concatenated lists of these ranks."""
-        return gathered(items, self.group)
+    def gather(self, thing) -> list:
+        """Return the `thing` of each of these ranks. RunError: the engine has failed on one"""
+        if self.size == 1:
+            return [thing]
+        reports = gathered([(self.failure, thing)], self.group)
+        failures = [failure for failure, _ in reports if failure]
+        self.told = bool(failures)
+        if failures and not self.failure:
+            self.failure = failures[0]
+            raise RunError(f"the engine of {self.size} ranks failed on another one ({failures[0]})")
+        return [thing for _, thing in reports]
 
+    @contextmanager
+    def step(self):
+        """`with sharing.step():` all ranks compute. An error becomes the `failure`."""
+        try:
+            yield
+        except Exception as error:
+            self.failure = str(error) or repr(error)
+            raise
 
-def neighbours(size: int):
-    """Return the ranks that share an engine. UserError: the run's ranks do not divide so"""
-    check_sharing(f"vllm:{size}", launched())
-    return Neighbours(size) if size > 1 else ALONE
+    def tell(self) -> None:
+        """Tell the others about the failure. RanksApart: they do not hear it: they are blocked
+        inside the step, and wait for this rank."""
+
+        def gather() -> None:
+            with suppress(RuntimeError):  # one of them is dead
+                self.gather(None)
+
+        if self.size > 1 and not self.told:
+            telling = Thread(target=gather, daemon=True)
+            telling.start()
+            telling.join(HEARD_SECONDS)
+            if not self.told:
+                raise RanksApart(self.failure)
 
 
 def launched() -> int:

@@ -1,15 +1,14 @@
 """Generation by vLLM in this process, with continuous batches and cached prefixes.
 
-Requests are added and harvested one by one around vLLM's own step, so a response is handed over
-when it is complete and not when its batch is. `vllm_settings` starts vLLM, and `vllm_weights`
-fills it; what differs between a CPU and CUDA stays in these three files.
+A response is handed over when it is complete, and not when its batch is. `vllm_settings` starts
+vLLM, `vllm_steps` makes its steps, and `vllm_weights` fills it; what differs between a CPU and CUDA
+stays in these files.
 """
 
 import math
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator
-from itertools import count
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,11 +17,11 @@ from common.errors import RunError, as_run_error
 from ppo.engines.contract import Engine, Response
 from ppo.engines.gap import explained_gap
 from ppo.engines.lockstep import TransformersEngine
-from ppo.engines.shared import Request, neighbours
-from ppo.engines.vllm_settings import CUDA, add_request, chosen, start_vllm
+from ppo.engines.shared import Sharing
+from ppo.engines.vllm_settings import CUDA, chosen, start_vllm
+from ppo.engines.vllm_steps import REMEDY, Answer, Request, Steps
+from ppo.engines.vllm_submit import add_request
 from ppo.engines.vllm_weights import PROBES, WholeWeights, gap_of
-
-REMEDY = "--engine transformers needs no vLLM"
 
 
 class VLLMEngine(Engine):
@@ -61,10 +60,7 @@ class VLLMEngine(Engine):
         super().__init__(tokenizer, ends, response_limit, temperature, max_num_seqs=max_num_seqs)
         self.dtype, self.sharded = dtype, sharded
         self.cuda, self.asleep = CUDA, False
-        self.ranks = neighbours(sharing)
-        self.waiting = []  # slot, prompt, seed, limit: those that vLLM gets in the next step
-        # `queue` has vLLM's requests: name -> slot, prompt, seed; None: they are another rank's
-        self.names = map(str, count())
+        ranks = Sharing(sharing)
         self.fallback = TransformersEngine(tokenizer, ends, response_limit, temperature)
         self.recent, self.agreed = deque(maxlen=PROBES), False  # prompts; see check_weights
         self.totals = Counter()  # prompt tokens and those that were cached, since the last `stats`
@@ -80,6 +76,8 @@ class VLLMEngine(Engine):
             sharing=sharing,
             adapters=self.weights.options,
         )
+        add = partial(add_request, self.llm.llm_engine, self.weights.request)
+        self.steps = Steps(self.llm.llm_engine, ranks, add)
         self.chosen = chosen(self.llm.llm_engine)
 
     def submit(self, slot: int, prompt, seed: tuple[int, ...]) -> None:
@@ -87,15 +85,42 @@ class VLLMEngine(Engine):
         self.add_request(slot, prompt, seed, self.limit_of(prompt))
         self.recent.append(prompt)
 
+    def add_request(self, slot: int, prompt, seed: int, limit: int) -> None:
+        temperature, ends = self.temperature_of(prompt), frozenset(self.ends)
+        request = Request(list(prompt.ids), prompt.sampling, temperature, seed, limit, ends)
+        self.steps.add(slot, prompt, request)
+
     def step(self) -> list[tuple[int, Response]]:
         """Sample a token of each running request. Returns the responses that this completes."""
         if self.idle:
             return []
         done = []
-        for slot, prompt, ids, logps, cached in self.completed():
-            done.append((slot, self.response(prompt, ids, logps)))
-            self.totals.update(prompt=len(prompt.ids), cached=cached)
+        for answer in self.completed():
+            response = self.response(answer.prompt, answer.ids, answer.logps)
+            done.append((answer.slot, response))
+            self.totals.update(prompt=len(answer.prompt.ids), cached=answer.cached)
         return done
+
+    def completed(self) -> list[Answer]:
+        """Step vLLM. Returns complete answers, and those to prompts that vLLM has dropped.
+
+        RunError: it has, and ZeRO stage 3 shards the weights that transformers would need
+        """
+        answers, lost = self.steps.step()
+        if lost and self.sharded:
+            raise RunError(f"vLLM failed at a prompt ({len(lost)} in this step)")
+        if mine := [own for own in lost if own]:
+            line = f"warning: vLLM failed at a prompt ({len(mine)} in this step)"
+            print(f"{line}; transformers answers it", file=sys.stderr)
+            for slot, prompt, request in mine:
+                self.fallback.submit(slot, prompt, (request.seed,))
+            for slot, other in self.fallback.step():
+                answers.append(Answer(slot, other.prompt, other.ids, other.logps, cached=0))
+        return answers
+
+    def serve_others(self) -> None:
+        """See `Steps.serve_others`."""
+        self.steps.serve_others()
 
     def stats(self) -> dict[str, float]:
         """Return the share of prompt tokens that were cached, and the gap to the trainer's
@@ -108,76 +133,7 @@ class VLLMEngine(Engine):
 
     @property
     def idle(self) -> bool:
-        """Whether no prompt waits or is being sampled, of all ranks that share the engine: one of
-        them that has none must go on with steps for the others."""
-        return not (self.waiting or self.queue)
-
-    def add_request(self, slot: int, prompt, seed: int, limit: int) -> None:
-        """Keep a prompt for the next step, in which vLLM gets those of all ranks that share it."""
-        self.waiting.append((slot, prompt, seed, limit))
-
-    def exchange(self, waits: bool) -> bool:
-        """Hand the new requests of all ranks to vLLM, on each rank in the same order.
-
-        waits: whether this rank has stopped to ask. Returns whether all have
-        """
-        mine, self.waiting = self.waiting, []
-        asked = [self.request(*asked) for asked in mine]
-        told = self.ranks.gather([(waits, asked)])
-        for rank, (_, requests) in enumerate(told):
-            for number, request in enumerate(requests):
-                own = mine[number][:3] if rank == self.ranks.rank else None
-                name = next(self.names)
-                add_request(self.llm.llm_engine, name, request, self.weights.request)
-                self.queue[name] = own
-        return all(waits for waits, _ in told)
-
-    def request(self, slot: int, prompt, seed: int, limit: int) -> Request:
-        """Return what vLLM is asked for a prompt."""
-        temperature, ends = self.temperature_of(prompt), frozenset(self.ends)
-        return Request(list(prompt.ids), prompt.sampling, temperature, seed, limit, ends)
-
-    def serve_others(self) -> None:
-        """Go on with steps until all ranks that share the engine have called this.
-
-        A rank calls it before it waits for other ranks. Its own prompts are complete, or of a batch
-        that breaks off.
-        """
-        while not self.exchange(waits=True):
-            for _ in self.harvest():
-                pass
-
-    def completed(self) -> Iterator[tuple[int, object, list[int], list[float], int]]:
-        """Step vLLM with the new prompts. Yields what `harvest` does."""
-        self.exchange(waits=False)
-        yield from self.harvest()
-
-    def harvest(self) -> Iterator[tuple[int, object, list[int], list[float], int]]:
-        """Step vLLM. Yields slot, prompt, ids, log-probs and number of cached prompt tokens of
-        each complete response of this rank, and at last of those that vLLM failed at.
-
-        RunError: the step fails, or a prompt does and ZeRO stage 3 shards the weights that
-        transformers would need
-        """
-        with as_run_error("vLLM fails in a step", REMEDY):
-            outputs = self.llm.llm_engine.step()
-        for out in outputs:
-            answer = out.outputs[0]
-            if answer.token_ids and answer.finish_reason in ("stop", "length"):
-                if own := self.queue.pop(out.request_id):
-                    ids, logps = list(answer.token_ids), list(answer.logprobs.logprobs)
-                    yield own[0], own[1], ids, logps, out.num_cached_tokens or 0
-        if self.queue and not self.llm.llm_engine.has_unfinished_requests():
-            failed, self.queue = [own for own in self.queue.values() if own], {}
-            line = f"vLLM failed at a prompt ({len(failed)} in this step)"
-            if self.sharded:
-                raise RunError(line)
-            if failed:
-                print(f"warning: {line}; transformers answers it", file=sys.stderr)
-            for slot, prompt, seed in failed:
-                self.fallback.submit(slot, prompt, (seed,))
-            for slot, response in self.fallback.step():
-                yield slot, response.prompt, response.ids, response.logps, 0
+        return self.steps.idle
 
     @torch.no_grad()
     def push_weights(self, actor_critic) -> None:
@@ -185,7 +141,7 @@ class VLLMEngine(Engine):
 
         RunError: vLLM fails, or its log-probs are not those of the new weights
         """
-        assert self.idle, f"{len(self.queue)} responses are still being sampled"
+        assert self.idle, f"{len(self.steps.sampled)} responses are still being sampled"
         self.fallback.push_weights(actor_critic)
         with as_run_error("vLLM does not take over the weights", REMEDY):
             self.wake("weights")

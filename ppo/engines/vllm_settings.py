@@ -1,4 +1,4 @@
-"""How vLLM (0.25 to 0.32) is imported, started in this process, and asked for a response.
+"""How vLLM (0.25 to 0.32) is imported and started in this process.
 
 Only the files of `ppo/engines/vllm*` import vLLM, and `make_engine` imports them on demand. This
 one sets the variables that vLLM reads when it is imported, so it is the one to import it from.
@@ -7,7 +7,6 @@ one sets the variables that vLLM reads when it is imported, so it is the one to 
 import logging
 import os
 import random
-import sys
 import warnings
 from contextlib import contextmanager
 
@@ -15,11 +14,9 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
-from common.chat import Sampling
 from common.errors import OutOfMemory, lacks_memory, reason_of
 from common.plugins import UserError
 from ppo.engines.choose import CannotRun
-from ppo.engines.shared import Request
 from ppo.model.quantized import quantization_of
 
 # The engine core must share this process: weights are pushed into it without a copy, and its steps
@@ -35,10 +32,9 @@ else:
     # Log-probs would first compile a C++ kernel: seconds for what takes microseconds without it.
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
-from vllm import LLM, SamplingParams  # noqa: E402
+from vllm import LLM  # noqa: E402
 from vllm.model_executor.layers import rotary_embedding  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
-from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # noqa: E402
 
 from ppo.engines.vllm_arguments import (  # noqa: E402
     CUDA_ARGUMENTS,
@@ -110,58 +106,12 @@ def chosen(engine) -> dict[str, str]:
     config = engine.vllm_config
     compilation = config.compilation_config
     return {
+        "vllm_ranks": str(config.parallel_config.tensor_parallel_size),
         "vllm_runner": "V2" if config.use_v2_model_runner else "V1",
         "vllm_async": "on" if config.scheduler_config.async_scheduling else "off",
         "vllm_compile": "off" if int(compilation.mode) == 0 else compilation.mode.name.lower(),
         "vllm_graphs": compilation.cudagraph_mode.name.lower(),
     }
-
-
-def add_request(llm_engine, name: str, request: Request, adapter) -> None:
-    """Hand a request to vLLM. Untrained options that vLLM refuses are left out."""
-
-    def add(extra: dict) -> None:
-        params, prompt = sampling_params(request, extra), {"prompt_token_ids": request.ids}
-        llm_engine.add_request(name, prompt, params, lora_request=adapter)
-
-    try:
-        add(extra_options(request.sampling))
-    except ValueError as error:
-        if request.sampling.trained:
-            raise
-        line = f"vLLM cannot give {request.sampling.extra}: {' '.join(str(error).split())}"
-        print(f"warning: {line:.300}; the policy answers as it is", file=sys.stderr)
-        add({})
-
-
-def sampling_params(request: Request, extra: dict) -> SamplingParams:
-    """Return vLLM's settings of a request.
-
-    extra: those of `extra_options`, which may replace the temperature; ValueError: they are wrong
-    """
-    settings = dict(
-        temperature=request.temperature,
-        seed=request.seed,
-        max_tokens=request.limit,
-        # Only these ids stop a response, and they are kept in it.
-        stop_token_ids=sorted(request.ends),
-        ignore_eos=True,
-        detokenize=False,
-        logprobs=0,  # those of the sampled tokens alone
-        flat_logprobs=True,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-    return SamplingParams(**settings | extra)
-
-
-def extra_options(sampling: Sampling) -> dict:
-    """Return the extra options of an untrained request as arguments of SamplingParams."""
-    options = dict(sampling.extra)
-    options.pop("n", None)  # the prompt is submitted n times
-    for name in ("response_format", "tool_choice"):
-        if (schema := options.pop(name, None)) is not None:
-            options["structured_outputs"] = StructuredOutputsParams(json=schema)
-    return options
 
 
 def check_support(config, length: int) -> None:

@@ -119,6 +119,7 @@ def gap_of(engine, prompts: Iterable, actor_critic) -> float:
         answers += engine.completed()
     engine.llm.reset_prefix_cache()  # a batch must not depend on what was asked here
     # When all are there: ranks that share an engine, or a model, take part in one thing at a time.
-    for _, prompt, ids, logps, _ in answers:
-        gaps.append(token_gaps(actor_critic, prompt.ids, ids, logps, engine.temperature))
+    for answer in answers:
+        ids, logps = answer.ids, answer.logps
+        gaps.append(token_gaps(actor_critic, answer.prompt.ids, ids, logps, engine.temperature))
     return torch.cat(gaps).mean().item()

@@ -70,7 +70,8 @@ def test_metrics_do_not_depend_on_the_number_of_ranks(stage, two_ranks, one_proc
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[/third_party/gloo/tcp/pair.cc:537] Read error [::1]:29: Connection reset by peer",
+        ("[/third_party/gloo/tcp/pair.cc:537] Read error [::1]:29: Connection reset by peer. "
+         "This is typically caused by a remote worker crashing.",
          "Read error [::1]:29: Connection reset by peer"),
         ("ncclRemoteError: a network error or a remote process exited prematurely.",
          "ncclRemoteError: a network error or a remote process exited prematurely."),

@@ -254,7 +254,7 @@ def test_the_transformers_engine_takes_over_where_vllm_fails(reason, setup, monk
         outputs = step()
         for out in outputs:
             if not failures:
-                failures.append(engine.queue[out.request_id][0])
+                failures.append(engine.steps.sampled[out.request_id][0])
                 out.outputs[0].finish_reason = reason
                 out.outputs[0].token_ids = [] if reason == "stop" else out.outputs[0].token_ids[:1]
         return outputs
@@ -273,7 +273,9 @@ def test_the_transformers_engine_takes_over_silently_dropped_requests(setup):
     for slot, ids in enumerate(PROMPTS):
         engine.submit(slot, make_prompt(ids), seed=(3, slot))
     responses = dict(engine.step())
-    engine.llm.llm_engine.abort_request([list(engine.queue)[2]])  # no output will tell of it
+    engine.llm.llm_engine.abort_request(
+        [list(engine.steps.sampled)[2]]
+    )  # no output will tell of it
     while not engine.idle:
         responses.update(engine.step())
     assert plain(responses) == whole | {2: instead(engine, actor_critic, 2)}
@@ -287,7 +289,7 @@ def test_with_sharded_weights_a_failure_ends_the_run(setup, monkeypatch):
     monkeypatch.setattr(engine, "sharded", True)
     with pytest.raises(RunError, match=r"^vLLM failed at a prompt \(1 in this step\)$"):
         generate(engine, [PROMPTS[1]])
-    engine.queue = {}
+    engine.steps.sampled = {}
 
 
 def no_block(*args, **options):
