@@ -8,7 +8,8 @@
 TRL's `environment_factory` takes an environment with tools: a row of a batch is an episode, one
 sequence that grows with each tool call and its result. Other environments, such as BabyAI, use
 `rollout_func` (`benchmarks.peers.turns`). The run directory gets args.json, metrics.jsonl and the
-trained model, which `benchmarks.peers.compare` reads after main.py has evaluated the model.
+trained model, which `benchmarks.peers.compare` reads after main.py has evaluated the model. Further
+flags are main.py's, such as --prompts and --memory.
 """
 
 import functools
@@ -41,12 +42,16 @@ def main(argv: list[str] | None = None) -> int:
     flag("--model", required=True, help="directory of a Hugging Face model")
     flag("--seed", type=int, default=1, help="random seed")
     flag("--turns", type=int, default=20_480, help="training ends after this many turns")
+    flag("--updates", type=int, default=None, help="training ends after this many batches")
     flag("--lr", type=float, default=4e-4, help="constant learning rate")
     flag("--epochs", type=int, default=1, help="passes over a batch, TRL's num_iterations")
     flag("--minibatches", type=int, default=1, help="optimizer steps of a pass")
     flag("--beta", type=float, default=0.0, help="coefficient of the KL penalty")
     flag("--run-dir", type=Path, required=True, help="directory of the run, which must not exist")
-    args = parser.parse_args(argv)
+    flag("--batch-rows", type=int, default=None, help="default: 64 episodes, or 256 turns")
+    flag("--micro", type=int, default=None, help="rows computed at once; default: a minibatch")
+    flag("--bf16", action="store_true", help="compute in bfloat16, with weights in float32")
+    args, args.flags = parser.parse_known_args(argv)
     if missing := [name for name in REQUIRED if find_spec(name) is None]:
         parser.error(
             f"{', '.join(missing)} missing: install TRL into a folder and name it in "
@@ -71,11 +76,13 @@ def train(args) -> None:
 
         def on_step_end(self, config, state, control, **others):
             if state.global_step % (args.epochs * args.minibatches) == 0:
-                control.should_training_stop = record.write() >= args.turns
+                turns = record.write()
+                control.should_training_stop = turns >= args.turns or record.updates == args.updates
 
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     tools = isinstance(make_env(args.env_name), ToolEnv)
-    record = Record(args, EPISODES if tools else TURNS)
+    args.batch_rows = args.batch_rows or (EPISODES if tools else TURNS)
+    record = Record(args)
     make = tool_arguments if tools else turn_arguments
     settings = make(args, tokenizer, record)
     trainer = GRPOTrainer(args.model, processing_class=tokenizer, callbacks=[Steps()], **settings)
@@ -96,7 +103,12 @@ def import_datasets() -> None:
     Hasher.hash = classmethod(lambda cls, value: secrets.token_hex(8))
 
 
-def config(args, rows: int, **others):
+def main_flags(args):
+    """Return the settings of main.py that say how the environment is played."""
+    return get_args(["--env-name", args.env_name, "--model", args.model, *args.flags])
+
+
+def config(args, **others):
     """Return a GRPOConfig that keeps TRL's defaults except for the command line and what follows.
 
     Mixed precision and recomputation are off, because they only slow down a small model on a CPU,
@@ -104,13 +116,15 @@ def config(args, rows: int, **others):
     """
     from trl import GRPOConfig
 
-    steps = args.epochs * args.minibatches
+    steps, minibatch = args.epochs * args.minibatches, args.batch_rows // args.minibatches
+    micro = args.micro or minibatch
     return GRPOConfig(
         output_dir=str(args.run_dir), seed=args.seed, learning_rate=args.lr,
         lr_scheduler_type="constant", adam_beta2=0.99, beta=args.beta, num_iterations=args.epochs,
-        steps_per_generation=args.minibatches, per_device_train_batch_size=rows // args.minibatches,
+        steps_per_generation=args.batch_rows // micro, per_device_train_batch_size=micro,
+        gradient_accumulation_steps=minibatch // micro,
         max_steps=steps * args.turns,  # an upper bound: `Steps` ends the run
-        use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
+        use_cpu=True, bf16=args.bf16, gradient_checkpointing=False, report_to="none",
         save_strategy="no", logging_strategy="no", disable_tqdm=True, **others,
     )  # fmt: skip
 
@@ -120,10 +134,10 @@ def tool_arguments(args, tokenizer, record: Record) -> dict:
     from datasets import Dataset
     from trl.chat_template_utils import qwen3_template
 
-    flags = get_args(["--env-name", args.env_name, "--model", args.model])
+    flags = main_flags(args)
     env, seeds = make_env(args.env_name), EpisodeSeeds(args.seed, 0)
     prompt = [{"role": "system", "content": env.system}, {"role": "user", "content": ""}]
-    count = args.turns // GROUP + EPISODES  # of questions: an episode has at least one turn
+    count = args.turns // GROUP + args.batch_rows  # of questions: an episode has at least one turn
     rows = [{"prompt": prompt, "seed": seeds.draw(k)} for k in range(count)]
     tokenizer.response_template = qwen3_template  # tells TRL's parser how calls are written
 
@@ -138,7 +152,7 @@ def tool_arguments(args, tokenizer, record: Record) -> dict:
                   max_tool_calling_iterations=env.max_turns - 1, num_generations=GROUP,
                   generation_kwargs={"max_new_tokens": flags.response_limit})  # fmt: skip
     return dict(
-        args=config(args, EPISODES, **limits), reward_funcs=reward,
+        args=config(args, **limits), reward_funcs=reward,
         train_dataset=Dataset.from_list(rows), environment_factory=class_for(args.env_name),
     )  # fmt: skip
 
@@ -180,12 +194,14 @@ def turn_arguments(args, tokenizer, record: Record) -> dict:
     """Return arguments of GRPOTrainer for an environment whose prompt shows the last turns."""
     from datasets import Dataset
 
-    flags = get_args(["--env-name", args.env_name, "--model", args.model])
-    rollouts = TurnRollouts(flags, tokenizer, EpisodeSeeds(args.seed, 0), TURNS, GROUP, record)
-    limits = dict(max_completion_length=flags.response_limit, num_generations=TURNS,
+    flags = main_flags(args)
+    rollouts = TurnRollouts(
+        flags, tokenizer, EpisodeSeeds(args.seed, 0), args.batch_rows, GROUP, record
+    )
+    limits = dict(max_completion_length=flags.response_limit, num_generations=args.batch_rows,
                   scale_rewards="none")  # fmt: skip
     return dict(
-        args=config(args, TURNS, **limits), rollout_func=rollouts,
+        args=config(args, **limits), rollout_func=record.timed(rollouts),
         reward_funcs=lambda completions, advantage, **others: advantage,
         train_dataset=Dataset.from_list([{"prompt": ""}]),
     )  # fmt: skip

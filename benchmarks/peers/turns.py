@@ -11,8 +11,8 @@ import math
 import random
 import statistics
 
-from envs import make_env
 from envs.text_env import act, begin
+from envs.variants import make_variant
 from memory import make
 from memory.render import Renderer
 
@@ -23,7 +23,9 @@ class Episode:
     """One episode in progress. turns: (prompt ids, response ids) of each turn"""
 
     def __init__(self, flags, seed: int):
-        self.env = make_env(flags.env_name)
+        self.env = make_variant(
+            flags.env_name, prompts=flags.prompts, max_episode_steps=flags.max_episode_steps
+        )
         self.memory = make(flags.memory, flags.memory_length)
         self.memory.reset(begin(self.env, seed))
         self.turns, self.ret, self.done, self.success = [], 0.0, False, False

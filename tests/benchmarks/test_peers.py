@@ -60,8 +60,9 @@ def test_a_turn_has_the_advantage_of_its_episode():
 def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played():
     tokenizer = AutoTokenizer.from_pretrained(PROJECT / "models" / "tiny")
     flags = SimpleNamespace(
-        env_name="babyai-goto", memory="window", memory_length=1, prompt_limit=1024
-    )
+        env_name="babyai-goto", memory="window", memory_length=1, prompt_limit=1024,
+        prompts=None, max_episode_steps=None,
+    )  # fmt: skip
     played = []
     record = SimpleNamespace(add=lambda successes, turns: played.append((successes, turns)))
     ids_of_a_turn = tokenizer("THINK: on.\nACTION: turn left<|im_end|>")["input_ids"]
