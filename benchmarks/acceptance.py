@@ -2,7 +2,8 @@
 
 A row per model: processor seconds of loading it, of the trainer's ways to score two turns (padded
 rows alone, then packed rows too), of trying its export, and of the engine's answers after the first
-push. The default is the embedded model, two random ones, and one of them with a sliding window.
+push. The last column is what a run with padded rows pays (padded, export, engine) in units of load.
+The default is the embedded model, two random ones, and one of them with a sliding window.
 """
 
 from pathlib import Path
@@ -26,6 +27,7 @@ from recipes import TINY
 PROMPT, RESPONSE = 1024, 32  # tokens
 WINDOW = 512
 PARTS = ["load", "padded", "packed", "export", "engine"]
+ALWAYS = ["padded", "export", "engine"]
 
 
 def main() -> None:
@@ -33,12 +35,13 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help="directories; default: see above")
     models = parser.parse_args().models
     silence()
-    print(f"{'model':24s} {'parameters':>10s}", *(f"{part:>7s}" for part in PARTS))
+    print(f"{'model':24s} {'parameters':>10s}", *(f"{part:>7s}" for part in PARTS), "  ratio")
     with TemporaryDirectory() as folder:
         for name, path in [(x, x) for x in models] or made(Path(folder)):
             parameters, seconds = cost(str(path))
             shown = (f"{seconds[part]:7.2f}" for part in PARTS)
-            print(f"{name:24s} {parameters / 1e6:8.1f} M", *shown, flush=True)
+            ratio = sum(seconds[part] for part in ALWAYS) / seconds["load"]
+            print(f"{name:24s} {parameters / 1e6:8.1f} M", *shown, f"{ratio:7.1f}", flush=True)
 
 
 def made(folder: Path) -> list[tuple[str, Path]]:

@@ -55,6 +55,8 @@ FAMILIES = [
      dict(logits_scaling=8.0, embedding_multiplier=12.0, residual_multiplier=0.22,
           attention_multiplier=0.1)),
     ("LFM2", "Lfm2", "Lfm2", dict(layer_types=["conv", "full_attention"], block_ff_dim=32)),
+    ("LFM2-MoE", "Lfm2Moe", "Lfm2Moe",
+     EXPERTS | dict(layer_types=["conv", "full_attention"], num_dense_layers=1)),
     ("Llama 4 (text)", "Llama4Text", "Llama4",
      dict(attention_chunk_size=WINDOW, num_local_experts=2, intermediate_size_mlp=32,
           no_rope_layers=[1, 0])),

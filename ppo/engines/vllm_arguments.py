@@ -3,7 +3,13 @@
 `vllm_settings` imports this file, after it has set the variables that vLLM reads.
 """
 
+import json
+from pathlib import Path
+
 import torch
+from safetensors import safe_open
+from torch import Tensor
+from transformers.utils import cached_file
 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 from vllm.engine.arg_utils import EngineArgs
 
@@ -72,3 +78,24 @@ def cpu_cache(config, dtype: str, tokens: int) -> int:
         )
     per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * size
     return tokens * per_token * getattr(torch, dtype).itemsize
+
+
+def has_own_head(model: str) -> bool:
+    """Whether the files of a model have a head that differs from its embeddings. The trainer keeps
+    it, although config.json says that the two are one; vLLM would read the config alone."""
+    head = stored(model, "lm_head.weight")
+    embeddings = stored(model, "model.embed_tokens.weight")
+    return head is not None and embeddings is not None and not torch.equal(head, embeddings)
+
+
+def stored(model: str, name: str) -> Tensor | None:
+    """Return a weight as the files of a model have it, or None."""
+    silent = dict(_raise_exceptions_for_missing_entries=False)
+    index, file = cached_file(model, "model.safetensors.index.json", **silent), "model.safetensors"
+    if index:
+        file = json.loads(Path(index).read_text())["weight_map"].get(name)
+    path = cached_file(model, file, **silent) if file else None
+    if not path:
+        return None
+    with safe_open(path, "pt") as weights:
+        return weights.get_tensor(name) if name in weights.keys() else None

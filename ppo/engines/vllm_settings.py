@@ -9,6 +9,7 @@ import os
 import random
 import warnings
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from transformers import AutoConfig
 from common.errors import OutOfMemory, lacks_memory, reason_of
 from common.plugins import UserError
 from ppo.engines.choose import CannotRun
-from ppo.model.quantized import quantization_of
 
 # The engine core must share this process: weights are pushed into it without a copy, and its steps
 # are made from here.
@@ -40,6 +40,7 @@ from ppo.engines.vllm_arguments import (  # noqa: E402
     CUDA_ARGUMENTS,
     cpu_arguments,
     engine_arguments,
+    has_own_head,
 )
 
 CUDA = current_platform.is_cuda()
@@ -67,9 +68,9 @@ def start_vllm(
     CannotRun: vLLM has no kernel for the model on this device; UserError: vLLM does not start
     OutOfMemory: it lacks memory
     """
-    whole_config = AutoConfig.from_pretrained(model)
-    config = whole_config.get_text_config()
+    config = AutoConfig.from_pretrained(model).get_text_config()
     check_support(config, length)
+    own_head = config.tie_word_embeddings and has_own_head(model)
     tokens = 2 * max_num_seqs * length // sharing  # whose keys and values a CPU keeps
     arguments = engine_arguments(
         model=model,
@@ -81,7 +82,7 @@ def start_vllm(
         skip_tokenizer_init=not with_tokenizer,
         tensor_parallel_size=sharing,
         **adapters,
-        **({"hf_overrides": unquantized} if quantization_of(whole_config) else {}),
+        hf_overrides=partial(as_loaded, own_head=own_head),
         **(CUDA_ARGUMENTS if CUDA else cpu_arguments(config, dtype, tokens)),
     )
     # Engines of one process share rotary tables; in vLLM 0.25 a second engine spoils them.
@@ -94,10 +95,13 @@ def start_vllm(
             raise (OutOfMemory if lacks_memory(error) else UserError)(line) from error
 
 
-def unquantized(config):
-    """Return a config without its quantization: the weights that are pushed are whole numbers."""
+def as_loaded(config, own_head: bool):
+    """Return a config as the trainer has loaded the model: its weights are whole numbers, and its
+    head is its own if the files have one."""
     if hasattr(config, "quantization_config"):
         del config.quantization_config
+    if own_head:
+        config.get_text_config().tie_word_embeddings = False
     return config
 
 

@@ -39,6 +39,7 @@ if importlib.util.find_spec("vllm") is None:  # installed but broken is no reaso
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
 from ppo.engines.vllm import VLLMEngine
+from ppo.engines.vllm_arguments import has_own_head
 from ppo.engines.vllm_settings import check_support
 from run.describe import describe_run
 
@@ -495,6 +496,27 @@ def test_auto_takes_vllm_where_it_can_run_the_model(tmp_path, tokenizer, capsys)
     assert isinstance(make(make_lm()).inner.inner, TransformersEngine)
     assert "no attention kernel for heads of size 8" in capsys.readouterr().out
     assert isinstance(make(big_heads(tie=True)).inner.inner, VLLMEngine)
+
+
+@pytest.mark.parametrize("shard", ["1GB", "20KB"], ids=["one file", "shards"])
+def test_a_head_of_its_own_is_found_in_the_files(shard, tmp_path):
+    lm = big_heads(tie=False)
+    lm.save_pretrained(tmp_path, max_shard_size=shard)
+    assert (tmp_path / "model.safetensors").exists() == (shard == "1GB")
+    assert has_own_head(str(tmp_path))
+    lm.lm_head.weight.data = lm.model.embed_tokens.weight.data.clone()  # transformers ties these
+    lm.save_pretrained(tmp_path, max_shard_size=shard)
+    assert not has_own_head(str(tmp_path))
+
+
+def test_a_head_of_its_own_arrives_though_config_json_calls_it_tied(tmp_path, tokenizer):
+    lm = big_heads(tie=False)
+    lm.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"tie_word_embeddings": True}))
+    engine = vllm_engine(tokenizer, tmp_path)
+    engine.push_weights(build(lm, 0))  # which compares log-probs
+    assert engine.push_gap < 1e-4
 
 
 @pytest.fixture
