@@ -25,6 +25,12 @@ def test_an_export_that_is_the_same_model_is_taken(dtype, lora_rank):
     assert torch.equal(torch.get_rng_state(), state)  # a run draws what it drew without the trial
 
 
+def test_what_a_deep_stack_of_frozen_layers_rounds_is_no_other_model():
+    shape = SMALL | dict(num_hidden_layers=30)  # in bfloat16 all of them add to the same 8 bits
+    actor_critic = build(make_decoder("Llama", **shape), 1, dtype=torch.bfloat16, lora_rank=2)
+    try_export(actor_critic, "--model m")
+
+
 def test_an_export_that_loses_a_weight_is_refused():
     actor_critic = build(make_lm(tie=False), 0)
     kept = [(name, w) for name, w in actor_critic.weights() if name != "lm_head.weight"]
