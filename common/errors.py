@@ -29,6 +29,7 @@ SIGNS = (  # in messages of torch, CUDA, the C library and vLLM
     "out of memory",
     "can't allocate memory",
     "Free memory on device",
+    "Available memory on node",
     "No available memory",
     "KV cache is needed",
 )

@@ -2,8 +2,12 @@
 
 import os
 import re
+import sys
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # expected numbers are of the CPU
+# Where nobody keeps bytecode, each process that starts vLLM compiles its sources for seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 from types import SimpleNamespace  # noqa: E402
 

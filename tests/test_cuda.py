@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -116,7 +116,7 @@ def test_main_trains_in_shards_and_vllm_gets_them_whole(tmp_path):
 def test_vllm_takes_our_arguments_for_a_gpu():
     pytest.importorskip("vllm")
     # vLLM keeps what it finds out about a model's class, in a process that has no fake GPU.
-    subprocess.run([sys.executable, "-c", LOOK], capture_output=True, check=True)
+    passes(run(["-c", LOOK]))
     ended = run(["tests/ppo/engines/vllm_on_cuda.py", "models/tiny"], at_start=TWO_GPUS)
     passes(ended)
     alone, shared = json.loads(ended.stdout.splitlines()[-1])
@@ -139,15 +139,14 @@ def test_vllm_takes_our_arguments_for_a_gpu():
     assert arguments | {"enable_lora", "max_loras", "max_lora_rank"} <= set(known)
 
 
-@pytest.mark.parametrize(("engine", "ranks"), [("vllm", 0), ("transformers", 2)])
-def test_the_doctor_finds_nothing(engine, ranks):
+def test_the_doctor_finds_nothing():
     quiet = dict(TORCHDYNAMO_DISABLE="1")  # as on a CPU, which vLLM takes the machine for
+    engine = "vllm" if find_spec("vllm") else "transformers"
     program = ["doctor.py", "--env-name", "toy", "--model", "models/tiny", "--engine", engine]
-    ended = run(program, ranks=ranks, at_start=TWO_GPUS, **quiet)
+    ended = run(program, ranks=2, at_start=TWO_GPUS, **quiet)
     passes(ended)
     marks = {line[6:24].strip(): line[:4] for line in ended.stdout.splitlines()[:-1]}
-    assert len(marks) == 18 and marks["packed rows"] == marks["capability"] == "pass"
-    assert [name for name, mark in marks.items() if mark != "pass"] == ["ranks"] * (not ranks)
+    assert len(marks) == 18 and set(marks.values()) == {"pass"}
 
 
 def test_a_device_mistake_is_found(tmp_path):

@@ -24,7 +24,9 @@ def driver(found: Driver) -> Finding:
         return failed(line, f"as it says; to train on the CPU, {VISIBLE}=")
     if torch.cuda.is_available():
         count = torch.cuda.device_count()
-        return passed(f"{count} GPU, driver {found.version or 'unknown'}, {built}")
+        return passed(
+            f"{count} GPU{'s' * (count > 1)}, driver {found.version or 'unknown'}, {built}"
+        )
     if found.error:
         remedy = f"restart the machine, or install the driver again; {VISIBLE}= for the CPU"
         return failed(found.error, remedy)

@@ -6,6 +6,7 @@ Blocks of the prefix cache hold 32 tokens here: prompts of 140 and more would me
 import importlib.util
 import json
 import random
+import re
 import sys
 from argparse import Namespace
 from functools import partial
@@ -470,15 +471,21 @@ def test_a_failed_start_of_vllm_is_one_line(tmp_path, tokenizer):
         vllm_engine(tokenizer, tmp_path, prompt_limit=10**6)
 
 
-def test_a_start_of_vllm_without_memory_is_told_apart(tmp_path, tokenizer, monkeypatch):
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Free memory on device cuda:0 (3.1/79.1 GiB) on startup is less than desired GPU memory",
+        "Available memory on node 0 (5.1/23.5 GiB) on kv cache allocation is less than requested",
+    ],
+)
+def test_a_start_of_vllm_without_memory_is_told_apart(said, tmp_path, tokenizer, monkeypatch):
     big_heads(tie=True).save_pretrained(tmp_path)
-    said = "Free memory on device cuda:0 (3.1/79.1 GiB) on startup is less than desired GPU memory"
 
     def fail(**options):
         raise ValueError(said)
 
     monkeypatch.setattr("ppo.engines.vllm_settings.LLM", fail)
-    with pytest.raises(OutOfMemory, match=r"^vLLM does not start: Free memory on device cuda:0"):
+    with pytest.raises(OutOfMemory, match=f"^vLLM does not start: {re.escape(said)}"):
         vllm_engine(tokenizer, tmp_path)
 
 
