@@ -8,7 +8,6 @@ whether adapters train. What became of runs with each engine is read from family
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from warnings import catch_warnings, simplefilter
 
 import torch
 import transformers
@@ -173,6 +172,4 @@ def cells(row: Row) -> str:
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    with catch_warnings():
-        simplefilter("ignore")  # of peft, about experts
-        print(table())
+    print(table())

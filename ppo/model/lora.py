@@ -9,6 +9,7 @@ Only this file imports peft.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 import torch
 from safetensors.torch import save_file
@@ -102,7 +103,9 @@ def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
         # so that peft finds the base of an exported adapter, from whatever directory
         base_model_name_or_path=str(Path(base).resolve()) if Path(base).is_dir() else base,
     )
-    inject_adapter_in_model(config, lm, NAME)
+    with catch_warnings():
+        simplefilter("ignore", RuntimeWarning)  # fused experts are parameters, no modules to peft
+        inject_adapter_in_model(config, lm, NAME)
     # Matrices alone: norms and rotary tables must stay fp32, as `Reference` says.
     for name, p in lm.named_parameters():
         p.requires_grad_("lora_" in name)
@@ -126,22 +129,27 @@ def adapted(lm) -> dict[str, nn.Module]:
     return {name: module for name, module in lm.named_modules() if hasattr(module, "lora_A")}
 
 
+def target(layer: nn.Module) -> nn.Parameter:
+    """Return the frozen parameter that an adapter is added to. Fused experts have two of them, with
+    an adapter each."""
+    return getattr(layer.get_base_layer(), getattr(layer, "parameter_name", "weight"))
+
+
 def merged_weights(lm, whole: Callable) -> Iterator[tuple[str, Tensor]]:
     """Yield the plain model's parameters by name, one at a time, with the adapters added in.
 
     whole: `with whole(parameters):` gathers them where they are sharded
     """
-    layers = adapted(lm)
+    layers = {target(layer): layer for layer in adapted(lm).values()}
     for name, p in lm.named_parameters():  # a tied lm_head comes once
         if "lora_" in name:
             continue
-        layer = layers.get(name.removesuffix(".base_layer.weight"))
+        layer = layers.get(p)
         adapter = [] if layer is None else [layer.lora_A[NAME].weight, layer.lora_B[NAME].weight]
         with whole([p, *adapter]):
             weight = p.detach()
             if adapter:
-                a, b = (part.detach() for part in adapter)
-                weight = (weight + layer.scaling[NAME] * b @ a).to(p.dtype)
+                weight = (weight + layer.get_delta_weight(NAME).detach()).to(p.dtype)
             yield name.replace(".base_layer", ""), weight
 
 

@@ -1,7 +1,6 @@
 """The table of families in docs/larger-models.md says what a run of the code finds."""
 
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,7 @@ NAMES = [family[0] for family in FAMILIES]
 @pytest.mark.parametrize("family", FAMILIES, ids=NAMES)
 def test_the_page_has_what_is_found(family):
     name, config, model, more = family
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of peft, about experts
-        assert ROWS[name] == cells(try_family(name, config, model, more))
+    assert ROWS[name] == cells(try_family(name, config, model, more))
 
 
 def test_what_trains_and_what_is_refused():

@@ -2,10 +2,11 @@
 
 from argparse import ArgumentTypeError
 from contextlib import nullcontext
+from copy import deepcopy
 
 import pytest
 import torch
-from conftest import batch, make_lm
+from conftest import batch, make_decoder, make_lm
 from peft import PeftModel
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
@@ -17,6 +18,7 @@ from ppo.model.lora import AdaptersOff, adapted
 from ppo.model.make import build
 from run.earlier import model_path
 
+EXPERTS = dict(num_local_experts=4)
 TURNS = batch(([5, 6, 7, 8], [9, 10, 11]), ([5], [6]))
 
 
@@ -137,6 +139,32 @@ def test_exports_load_in_transformers_and_peft(tmp_path):
     assert model_path(str(tmp_path)) == str(tmp_path)
     with pytest.raises(ArgumentTypeError, match="adapter is an adapter without its base; take the"):
         model_path(str(tmp_path / "adapter"))
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("Qwen3Moe", dict(num_experts=4, moe_intermediate_size=16)), ("Mixtral", EXPERTS),
+     ("GptOss", EXPERTS | dict(head_dim=16))],
+    ids=["Qwen3Moe", "Mixtral", "GptOss"],
+)  # fmt: skip
+@torch.no_grad()
+def test_adapters_of_experts_are_merged_and_exported(name, more, tmp_path):
+    lm = make_decoder(
+        name, vocab_size=64, hidden_size=32, intermediate_size=16, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, num_experts_per_tok=2, initializer_range=0.3,
+        **more,
+    )  # fmt: skip
+    base = deepcopy(lm)
+    actor_critic = build(lm, 1, lora_rank=2)
+    for layer in adapted(lm).values():
+        torch.nn.init.normal_(layer.lora_B["default"].weight, std=0.3)
+    actor_critic.export(tmp_path, keep=True)
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    adapter = PeftModel.from_pretrained(deepcopy(base), tmp_path / "adapter")
+    logits, before = lm(TURNS.ids).logits, base(TURNS.ids).logits
+    assert (logits - before).abs().max() > 0.1
+    for exported in (merged, adapter):
+        assert_close(exported(TURNS.ids).logits, logits, atol=1e-4, rtol=1e-4)
 
 
 def test_only_a_rank_that_keeps_writes_and_only_adapters_are_exported_apart(tmp_path):
