@@ -7,6 +7,7 @@ family has for it, or by SMOLLM2, then by the estimator's, and last by the comma
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 MODELS = Path(__file__).resolve().parent / "models"  # the embedded models
@@ -14,11 +15,27 @@ TINY = MODELS / "tiny"
 INF = float("inf")
 # The trainer needs one of a rank's processors, and more than eight workers have little to do.
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-WORKERS = max(0, min(PROCESSORS // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1, 8))
+RANKS_HERE = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+WORKERS = max(0, min(PROCESSORS // RANKS_HERE - 1, 8))
+AGENT_BYTES = 10**8  # of an agent's process: 40 MB (docs/agents.md), and another in an evaluation
+
+
+def agent_workers() -> int:
+    """Return how many processes of agents may take a quarter of the memory that is free now.
+
+    A run takes at most one for each agent. On macOS they would be too large: none.
+    """
+    free = 0
+    with suppress(FileNotFoundError), open("/proc/meminfo", encoding="utf-8") as info:
+        free = 1024 * next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
+    return free // 4 // RANKS_HERE // AGENT_BYTES
+
+
+AGENT_WORKERS = agent_workers()
 
 LIBRARY = {"prompt_limit": 4096}  # rules, boards, long questions
 FAMILIES = {
-    "agent": {"memory": "verbatim", "prompt_limit": 4096},  # the program remembers by itself
+    "agent": {"memory": "verbatim", "prompt_limit": 4096, "env_workers": AGENT_WORKERS},
     "babaisai": {"response_limit": 384, "w_iter": 10},
     "calculator": {"memory_length": 8},  # all turns of an episode
     "crafter": {
@@ -95,7 +112,7 @@ SMOLLM2 = {
     "eval_episodes": 128,
 }
 EMBEDDED_FAMILIES = {
-    "agent": CALCULATOR,  # the examples' agents ask its questions
+    "agent": CALCULATOR | {"env_workers": AGENT_WORKERS},  # the examples' agents ask its questions
     "babaisai": {"model": str(MODELS / "tiny-babaisai")},
     "calculator": CALCULATOR,
     "crafter": {

@@ -6,5 +6,16 @@ with `--signal=USR1@300`.
 """
 
 import signal
+from contextlib import contextmanager
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@contextmanager
+def blocked():
+    """Let them wait. A process that is started meanwhile begins with them blocked."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -38,11 +38,6 @@ LIBRARIES = {
     "openenv": ("envs.ecosystems.openenv:OpenEnv", "openenv==0.10.0"),
 }
 OPEN = {"openenv"}  # libraries in whose names stands a user's own module, or an address
-# Other libraries' tasks that ask for completions by themselves are named "agent:library:name".
-PROGRAMS = {
-    "inspect": ("envs.ecosystems.inspect_task:program", "inspect-ai==0.3.285"),
-    "verifiers": ("envs.ecosystems.verifiers_task:program", "verifiers==0.1.14"),
-}
 
 
 def make_env(name: str, **options):

@@ -23,6 +23,7 @@ SETTINGS = (  # that a run prints when it starts
     "advantages",
     "n_env",
     "e_len",
+    "env_workers",
     "group_size",
     "num_updates",
     "minibatch",

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))  # agent_programs.py
 SMALL = """--n-env 4 --e-len 2 --num-updates 3 --minibatch 4 --ppo-epoch 2 --w-epoch 1 --w-iter 1
 --w-fraction 1 --lr 0.01 --critic-lr 0.01 --response-limit 6 --prompt-limit 4096 --save-interval 1
---eval-interval 4 --eval-episodes 4 --critic-layers 1 --log-envs 4"""
+--eval-interval 4 --eval-episodes 4 --critic-layers 1 --log-envs 4 --env-workers 0"""
 
 
 def train(run: Path, program: str, flags: str) -> list[dict]:

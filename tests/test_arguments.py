@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock, mock_open
 
 import pytest
 import torch
 
 import arguments
+import recipes
 from arguments import get_args, paper
 from common.execution import FORMS, execution
 from common.flags import spelled
@@ -273,6 +275,27 @@ def test_crafter_lives_in_workers_in_the_real_run():
     assert get_args(["--env-name", "crafter", *MODEL, "--env-workers", "3"]).env_workers == 3
     assert get_args(["--env-name", "crafter", "--model", str(TINY)]).env_workers == 0
     assert get_args(["--env-name", "babyai-goto", *MODEL]).env_workers == 0
+
+
+@pytest.mark.parametrize("model", [MODEL, ["--model", str(TINY)]])
+def test_each_agent_has_a_process_where_memory_allows(model, monkeypatch):
+    monkeypatch.setitem(recipes.FAMILIES["agent"], "env_workers", 40)
+    monkeypatch.setitem(recipes.EMBEDDED_FAMILIES["agent"], "env_workers", 40)
+    agent = ["--env-name", "agent:my:solve", *model]
+    assert get_args(agent).env_workers == 32  # --n-env
+    assert get_args([*agent, "--n-env", "64"]).env_workers == 40
+    for typed in ("2", "0", "threads:8"):
+        assert str(get_args([*agent, "--env-workers", typed]).env_workers) == typed
+
+
+@pytest.mark.parametrize(("ranks", "processes"), [(1, 32), (4, 8)])
+def test_agents_take_a_quarter_of_the_free_memory(ranks, processes, monkeypatch):
+    monkeypatch.setattr(recipes, "RANKS_HERE", ranks)
+    lines = "MemTotal:       99999999 kB\nMemAvailable:   12792968 kB\n"  # 13.1 GB / 4 / 100 MB
+    monkeypatch.setattr("builtins.open", mock_open(read_data=lines))
+    assert recipes.agent_workers() == processes
+    monkeypatch.setattr("builtins.open", Mock(side_effect=FileNotFoundError))  # macOS
+    assert recipes.agent_workers() == 0
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ ENDED = "The program has ended."
 class AgentEnv(gymnasium.Env):
     """An environment around `function(seed, base_url, api_key, reward)`.
 
-    name: "module:function", or a task of a library in `envs.PROGRAMS`
+    name: "module:function", or a task of a library in `envs.ecosystems.PROGRAMS`
     max_episode_steps: turns after which an episode is truncated; default: 100
     timeout: seconds after which a program that neither asks nor ends has failed
     tokenizer: a directory or hub name; with it, prompts above `prompt_limit` tokens get an error,

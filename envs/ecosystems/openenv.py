@@ -67,7 +67,8 @@ class _Local:
         except UserError as error:
             raise CannotMake(str(error)) from error
         self.env, self.action = cls(), get_type_hints(cls.step)["action"]
-        self.schema, self.description = self.action.model_json_schema(), _description(self.env)
+        self.schema = self.action.model_json_schema()
+        self.description = self.env.get_metadata().description  # a server sends the same
 
     def reset(self, seed: int | None):
         return self._seen(self.env.reset(seed=seed))
@@ -81,10 +82,6 @@ class _Local:
     def _seen(self, observation) -> tuple[dict, float | None, bool]:
         fields = observation.model_dump(mode="json", exclude={"reward", "done", "metadata"})
         return fields, observation.reward, observation.done
-
-
-def _description(env) -> str:
-    return env.get_metadata().description
 
 
 class _Server:

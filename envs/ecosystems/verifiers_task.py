@@ -8,21 +8,18 @@ import functools
 import logging
 import random
 
+import datasets
+import verifiers
 from openai import AsyncOpenAI
-
-logging.getLogger("verifiers").setLevel(logging.CRITICAL)  # our one line tells its errors
-
-import datasets  # noqa: E402
-import verifiers  # noqa: E402
-from verifiers.clients import OpenAIChatCompletionsClient  # noqa: E402
+from verifiers.clients import OpenAIChatCompletionsClient
 
 datasets.disable_progress_bars()
+logging.getLogger("verifiers").setLevel(logging.CRITICAL)  # our one line tells its errors
 
 
 @functools.cache  # all agents of a process share it
 def program(name: str):
     """Return the program. The seed of an episode chooses a row of the training data."""
-    logging.getLogger("verifiers").setLevel(logging.CRITICAL)
     env = verifiers.load_environment(name)
     rows = env.get_dataset()
 

@@ -19,31 +19,27 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
 from common.signals import ENDING
+from envs.pool.fork_server import start_process
 from envs.pool.host import EnvHost
 
 
 def spawn(make: Callable, owned: list[int]):
     """Start a process with the environments `owned`; return (connection, process)."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    # It is not daemonic: environments may start processes of their own.
-    process = context.Process(target=_work, args=(theirs, make, owned, os.getpid()))
-    resource_tracker.ensure_running()  # its start would unblock the signals that are blocked below
-    # A spawned process imports its parent's __main__: main.py, and with it torch, for nothing.
+    ours, theirs = multiprocessing.Pipe()
+    resource_tracker.ensure_running()  # its start unblocks the signals that are blocked later
+    # A new process imports its parent's __main__: main.py, and with it torch, for nothing.
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until `_work` ignores them
-    try:
-        process.start()
+    try:  # it is not daemonic: environments may start processes of their own
+        process = start_process(make, target=_work, args=(theirs, make, owned))
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         sys.modules["__main__"] = main
     theirs.close()  # now the pipe ends when the worker dies
     atexit.register(process.kill)  # multiprocessing would wait until it ends by itself
     return ours, process
 
 
-def _work(connection: Connection, make: Callable, owned: list[int], parent: int) -> None:
+def _work(connection: Connection, make: Callable, owned: list[int]) -> None:
     # The parent handles these signals and saves the run. A handler, because an environment's
     # programs would inherit SIG_IGN.
     for number in ENDING:
@@ -55,7 +51,7 @@ def _work(connection: Connection, make: Callable, owned: list[int], parent: int)
         after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, ENDING),
         after_in_child=partial(_forked, connection),
     )
-    _die_with(parent)
+    die_with_parent()
     inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
     serve({i: EnvHost(make) for i in owned}, inbox, connection.send)
@@ -73,12 +69,10 @@ def _forked(connection: Connection) -> None:
     connection.close()
 
 
-def _die_with(parent: int) -> None:
+def die_with_parent() -> None:
     """Make the kernel kill this process when its parent dies."""
     if sys.platform == "linux":  # `_read` sees it too, but not while an environment hangs in C code
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
-        if os.getppid() != parent:  # the parent died before the call
-            os._exit(0)
 
 
 def _read(connection: Connection, inbox: queue.SimpleQueue) -> None:
