@@ -13,6 +13,7 @@ from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.request import LoRARequest
 
+from common.errors import RunError
 from common.plugins import UserError
 from ppo.engines.vllm import VLLMEngine
 from ppo.engines.vllm_settings import CUDA
@@ -50,13 +51,17 @@ class SeparateAdapters:
         self.has_base = False
 
     def load(self, llm, actor_critic, dtype: torch.dtype) -> None:
-        """Fill vLLM's weights and its adapter."""
+        """Fill vLLM's weights and its adapter. RunError: vLLM has no place for the adapter"""
+        config = actor_critic.lm.peft_config["default"]
+        if config.target_parameters:
+            raise RunError(
+                "--engine vllm-lora has no place for adapters of experts; take --engine vllm"
+            )
         if CUDA or not self.has_base:  # on CUDA vLLM has slept, and has forgotten the base as well
             load_weights(llm, actor_critic.lm, actor_critic.base_weights(), dtype)
             self.has_base = True
         # Copies, because vLLM scales B in place.
         tensors = {name: tensor.clone() for name, tensor in actor_critic.adapters().items()}
-        config = actor_critic.lm.peft_config["default"]
         helper = PEFTHelper(
             r=config.r, lora_alpha=config.lora_alpha, target_modules=sorted(config.target_modules)
         )

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from common.errors import RunError
 from common.plugins import UserError
 from ppo.model.actor import ActorOnly
 from ppo.model.actor_critic import ActorCritic
@@ -139,18 +140,22 @@ def merged_weights(lm, whole: Callable) -> Iterator[tuple[str, Tensor]]:
     """Yield the plain model's parameters by name, one at a time, with the adapters added in.
 
     whole: `with whole(parameters):` gathers them where they are sharded
+    RunError: an adapter belongs to none of them
     """
     layers = {target(layer): layer for layer in adapted(lm).values()}
     for name, p in lm.named_parameters():  # a tied lm_head comes once
         if "lora_" in name:
             continue
-        layer = layers.get(p)
+        layer = layers.pop(p, None)
         adapter = [] if layer is None else [layer.lora_A[NAME].weight, layer.lora_B[NAME].weight]
         with whole([p, *adapter]):
             weight = p.detach()
             if adapter:
                 weight = (weight + layer.get_delta_weight(NAME).detach()).to(p.dtype)
             yield name.replace(".base_layer", ""), weight
+    if layers:  # nothing is lost quietly; the trial of the export comes here before a run begins
+        lost = ", ".join(type(layer).__name__ for layer in layers.values())
+        raise RunError(f"{len(layers)} of peft's adapters cannot be merged ({lost:.60})")
 
 
 def adapter_tensors(lm, whole: Callable) -> dict[str, Tensor]:

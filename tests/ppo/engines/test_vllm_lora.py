@@ -4,16 +4,17 @@ import importlib.util
 
 import pytest
 import torch
-from conftest import batch, make_prompt
+from conftest import batch, make_decoder, make_prompt
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from common.errors import RunError
 from ppo.model.lora import adapted
 from ppo.model.make import build
 
 if importlib.util.find_spec("vllm") is None:  # installed but broken is no reason to skip
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
-from ppo.engines.vllm_lora import make_engine_with_adapters
+from ppo.engines.vllm_lora import SeparateAdapters, make_engine_with_adapters
 
 SETTINGS = dict(
     prompt_limit=64, dtype="float32", seed=0, gpu_memory_utilization=0.3, max_num_seqs=4
@@ -55,3 +56,14 @@ def test_adapters_beside_the_weights_are_the_trainers(tokenizer, tmp_path):
 def test_a_rank_that_vllm_does_not_have(rank, tokenizer):
     with pytest.raises(ValueError, match=f"needs --lora-rank 1 to 512, got {rank}$"):
         make_engine_with_adapters(tokenizer, {0}, 8, 1.0, lora_rank=rank, model="none", **SETTINGS)
+
+
+def test_adapters_of_experts_are_refused():
+    lm = make_decoder(
+        "Qwen3Moe", vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=16, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=16,
+    )  # fmt: skip
+    line = "^--engine vllm-lora has no place for adapters of experts; take --engine vllm$"
+    with pytest.raises(RunError, match=line):
+        SeparateAdapters(8).load(None, build(lm, 0, lora_rank=2), torch.float32)

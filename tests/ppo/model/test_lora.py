@@ -12,10 +12,12 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
 from common.plugins import UserError
+from ppo.model import lora
 from ppo.model.actor_critic import ActorCritic, Reference
 from ppo.model.decoder import Compute
 from ppo.model.lora import AdaptersOff, adapted
 from ppo.model.make import build
+from ppo.model.reloaded import try_export
 from run.earlier import model_path
 
 EXPERTS = dict(num_local_experts=4)
@@ -165,6 +167,14 @@ def test_adapters_of_experts_are_merged_and_exported(name, more, tmp_path):
     assert (logits - before).abs().max() > 0.1
     for exported in (merged, adapter):
         assert_close(exported(TURNS.ids).logits, logits, atol=1e-4, rtol=1e-4)
+
+
+def test_an_adapter_that_no_weight_takes_is_an_error(monkeypatch):
+    actor_critic = with_adapters()
+    monkeypatch.setattr(lora, "target", lambda layer: layer.lora_A["default"].weight)
+    line = r"^--model m: what it exports is .*: 14 of peft's adapters cannot be merged \(Linear, "
+    with pytest.raises(UserError, match=line):
+        try_export(actor_critic, "--model m")
 
 
 def test_only_a_rank_that_keeps_writes_and_only_adapters_are_exported_apart(tmp_path):
