@@ -296,6 +296,11 @@ def meets(seed, **to):
     say(to, "all are here")
 
 
+def keeps_the_first_answer(seed, **to):
+    """Has a cache of its own, which answers for the policy from the second episode on."""
+    SHARED["answer"] = SHARED.get("answer") or say(to, "hello")
+
+
 def returns(seed, **to):
     """Evaluates the response, and returns the result."""
     return eval(say(to, "what?"))

@@ -17,9 +17,8 @@ import numpy as np
 
 from envs.agents.agent import AgentEnv
 from envs.pool.fork_server import VARIABLE
+from envs.pool.worker import START_SECONDS
 from envs.pool.worker_process import die_with_parent
-
-IMPORT_SECONDS = 120
 
 
 def preload() -> None:
@@ -38,7 +37,7 @@ def preload() -> None:
 
     if wanted:
         signal.signal(signal.SIGALRM, begin_again)
-        signal.alarm(IMPORT_SECONDS)
+        signal.alarm(START_SECONDS)
         with suppress(Exception, SystemExit):
             AgentEnv(**wanted).tokens.count("")
         signal.alarm(0)

@@ -201,19 +201,19 @@ class ResilientPool:
         else:
             self.results[i] = step
 
-    def _next_episode(self, i: int, ended: Step | EnvError) -> None:
+    def _next_episode(self, i: int, ended: Step | EnvError, rests: bool = True) -> None:
         cursor = self.cursors[i]
         cursor.leave(ended)
         if cursor.seed is not None:
-            self._begin(i)
+            self._begin(i, rests)
         elif isinstance(ended, EnvError):
             raise ended
         else:
             self.results[i] = ended
 
-    def _begin(self, i: int) -> None:
-        """Begin the episode of environment i, after a rest if it failed more than once."""
-        if seconds := pause(self.cursors[i].failures):
+    def _begin(self, i: int, rests: bool) -> None:
+        """Begin the episode of environment i. rests: after a rest if it failed more than once"""
+        if rests and (seconds := pause(self.cursors[i].failures)):
             self.resting[i] = time.monotonic() + seconds
         else:
             self._proceed(i)
@@ -231,11 +231,12 @@ class ResilientPool:
             raise EnvError(line)
         cursor.failures, cursor.fault = cursor.failures + 1, line
         check_false_starts(cursor.failures, self.played or self.proven, line)
+        rests = not fault.breaks_contract  # an outage passes, a mistake in the code does not
         if number == 0 and cursor.next_seed is None and cursor.failures % RESET_TRIES:
             cursor.played = None  # retry: an outage should not cost an evaluation episode
-            return self._begin(i)
+            return self._begin(i, rests)
         ended = cursor.cut(line) if cursor.in_turn else cursor.ended
-        self._next_episode(i, ended or EnvError(line))
+        self._next_episode(i, ended or EnvError(line), rests)
 
     def log_fault(self, i: int | None, seed: int | None, step: int | None, fault: Fault) -> str:
         """Add a failure to `faults` and return a message about it."""

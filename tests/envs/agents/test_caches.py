@@ -1,13 +1,16 @@
 """Caches that would answer for the policy."""
 
 import sys
+from functools import partial
+from itertools import count
 from types import SimpleNamespace
 
+import agent_programs as agents
 import pytest
 
 from envs import make_env
 from envs.agents import caches
-from envs.errors import BrokenContract
+from envs.errors import BrokenContract, EnvError
 from envs.text_env import begin
 
 
@@ -64,3 +67,17 @@ def test_dspy_gets_an_empty_directory_before_it_is_imported(tmp_path, monkeypatc
     monkeypatch.delenv("DSPY_CACHEDIR")
     caches.prepare()
     assert "dspy-cache-" in caches.os.environ["DSPY_CACHEDIR"]
+
+
+def test_a_cache_that_answers_later_episodes_ends_the_run_without_rests(pool):
+    agents.SHARED.clear()
+    envs = pool(partial(make_env, "agent:agent_programs:keeps_the_first_answer"), [count(2, 2)])
+    envs.reset()
+    envs.send(0, "yes")
+    line = (
+        "12 faults in a row, .*keeps_the_first_answer ended without asking .*has a cache answered"
+    )
+    with pytest.raises(EnvError, match=line):
+        while True:
+            envs.poll()
+    agents.SHARED.clear()
