@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import torch
 
-from common.engine_flag import is_own, parted
+from common.engine_flag import check_sharing, is_own, parted
 from common.plugins import ROOT
 from ppo.engines.choose import make_engine
 from ppo.engines.gap import explained_gap
@@ -82,6 +82,7 @@ class Device:
         name, ranks = parted(self.args.engine)
         if is_own(name):
             return skipped(f"--engine {name} is your own")
+        check_sharing(self.args.engine, self.ranks.size)
         shared = "vllm:2" if ranks % 2 == 0 else "vllm"  # the model has two heads
         flags = Namespace(
             engine="transformers" if name == "transformers" or not find_spec("vllm") else shared,

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from common.errors import typed_reason_of
+from common.errors import RunError, reason_of, typed_reason_of
+from common.plugins import UserError
 
 SLOW = 1.0  # seconds of a check that its line tells
 
@@ -49,6 +50,8 @@ def examine(check: Check) -> tuple[Finding, float]:
     began = time.perf_counter()
     try:
         finding = check.function()
+    except (RunError, UserError) as error:  # its line is ours
+        finding = failed(reason_of(error), check.remedy)
     except (Exception, SystemExit) as error:  # libraries fail in many ways where they do not fit
         finding = failed(typed_reason_of(error), check.remedy)
     return finding, time.perf_counter() - began

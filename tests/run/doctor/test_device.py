@@ -91,6 +91,14 @@ def test_an_engine_that_fails_is_not_asked_again(device, monkeypatch):
     assert device.sleep() == device.wake() == skipped("there is no engine")
 
 
+def test_an_engine_that_one_rank_cannot_share():
+    flags = ["--env-name", "toy", "--model", str(TINY), "--engine", "vllm-lora:2"]
+    alone = Device(get_args(flags))
+    alone.begin(ALONE)
+    finding, _ = examine(Check("engine start", alone.start, "--engine transformers"))
+    assert finding.found.startswith("--engine vllm-lora:2: 2 ranks share an engine")
+
+
 def test_of_many_ranks_those_that_fail_are_named():
     good, bad = passed("2 ranks"), failed("one is away", "NCCL_DEBUG=INFO")
     assert checks.failures_or_first([good, good]) == [good]
