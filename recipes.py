@@ -7,8 +7,9 @@ family has for it, or by SMOLLM2, then by the estimator's, and last by the comma
 """
 
 import os
-from contextlib import suppress
 from pathlib import Path
+
+from common.host_memory import free_bytes
 
 MODELS = Path(__file__).resolve().parent / "models"  # the embedded models
 TINY = MODELS / "tiny"
@@ -25,10 +26,7 @@ def agent_workers() -> int:
 
     A run takes at most one for each agent. On macOS they would be too large: none.
     """
-    free = 0
-    with suppress(FileNotFoundError), open("/proc/meminfo", encoding="utf-8") as info:
-        free = 1024 * next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
-    return free // 4 // RANKS_HERE // AGENT_BYTES
+    return free_bytes() // 4 // RANKS_HERE // AGENT_BYTES
 
 
 AGENT_WORKERS = agent_workers()

@@ -9,6 +9,7 @@ from ppo.agent import Agent
 from ppo.criticless import CriticlessAgent
 from ppo.distributed import make_stepper
 from ppo.kl import KLPenalty
+from ppo.known_trunk import QuickWarmUp
 from ppo.terms import KLInLoss, make_old_logps, make_policy_loss, terms_of
 from ppo.warmup import WarmUp, every_fourth
 
@@ -42,4 +43,4 @@ def make_warm_up(flags, gamma_step: float, group_size: int) -> WarmUp:
     """Make the critic's warm-up that its flags describe."""
     # Neighbours play the same episodes, so a group is held out as a whole.
     held_out = partial(every_fourth, together=max(1, group_size))
-    return WarmUp(flags.w_iter, flags.w_fraction, flags.w_lr, gamma_step, held_out)
+    return QuickWarmUp(flags.w_iter, flags.w_fraction, flags.w_lr, gamma_step, held_out)

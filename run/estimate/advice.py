@@ -7,13 +7,13 @@ config.json is read. The formulas are in `run.estimate.memory` and `run.estimate
 
 import importlib.util
 import os
-from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import count
 
 import torch
 
 from common.engine_flag import parted
+from common.host_memory import free_bytes
 from common.plugins import UserError
 from ppo.model.make import choose_dtype, in_shards
 from run.estimate.memory import MOMENTS, estimate, loading, states, totals
@@ -88,10 +88,8 @@ def local_ranks() -> int:
 
 def capacities(ranks_here: int) -> tuple[int, int]:
     """Return the bytes of the device and of the host for each rank. On a CPU both are the same."""
-    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS reports only this
-    with suppress(FileNotFoundError), open("/proc/meminfo", encoding="utf-8") as info:
-        host = 1024 * next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
-    host //= ranks_here
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS reports only this
+    host = (free_bytes() or total) // ranks_here
     return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else host), host
 
 
