@@ -159,7 +159,8 @@ class VLLMEngine(Engine):
         """
         with as_run_error("vLLM fails at a prompt", REMEDY):
             gap = gap_of(self, self.recent, actor_critic)
-        explained = explained_gap(self.dtype, self.temperature)
+        random_ids = len(self.recent) < PROBES  # they stand in for prompts before the first batch
+        explained = explained_gap(self.dtype, self.temperature, random_ids)
         agreed, self.agreed = self.agreed, gap <= explained  # False where the gap is nan
         if not self.agreed:
             line = (

@@ -126,7 +126,7 @@ class Device:
         gap = getattr(self.engine, "push_gap", None)
         if gap is None:
             return "the trainer's own weights"
-        bound = explained_gap(str(self.dtype).removeprefix("torch."), 1.0)
+        bound = explained_gap(str(self.dtype).removeprefix("torch."), 1.0, random_ids=True)
         return f"log-probs differ by {gap:.1e} (rounding explains {bound:g})"
 
     def _free(self) -> str:

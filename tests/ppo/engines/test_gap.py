@@ -16,6 +16,12 @@ def test_what_rounding_explains(dtype, temperature, bound):
     assert explained_gap(dtype, temperature) == pytest.approx(bound)
 
 
+def test_rounding_explains_more_where_no_token_is_likely():
+    assert explained_gap("bfloat16", 1.0, random_ids=True) == 0.5
+    assert explained_gap("bfloat16", 0.5, random_ids=True) == 1.0
+    assert explained_gap("float32", 1.0, random_ids=True) == 1e-3
+
+
 def test_a_gap_is_told_once():
     warning = GapWarning("float32", 1.0)
     assert warning(1e-5) is None and warning(None) is None  # with --tis-cap there is none
