@@ -25,8 +25,10 @@ def program(name: str):
 
     async def solve(seed, base_url, api_key, reward):
         row = rows[random.Random(seed).randrange(len(rows))]
-        client = OpenAIChatCompletionsClient(AsyncOpenAI(base_url=base_url, api_key=api_key))
-        played = await env.run_rollout(row, client, "policy", {})
+        # left open, its connections would complain of the closed event loop on the console
+        async with AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
+            asking = OpenAIChatCompletionsClient(client)
+            played = await env.run_rollout(row, asking, "policy", {})
         if played.get("error"):
             raise RuntimeError(str(played["error"]))
         return dict(reward=played["reward"], metrics=played["metrics"])
