@@ -49,8 +49,8 @@ def report(loop, context: dict) -> None:
 
 
 def _is_late(error: BaseException | None) -> bool:
-    """Return whether an exception comes from the answer to a late request."""
-    return OVER in str(error)
+    """Return whether an exception comes from the answer to a late request, or from `_stop`."""
+    return OVER in str(error) or isinstance(error, SystemExit)
 
 
 class _Silence(logging.Filter):
