@@ -9,13 +9,13 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from torch import Tensor, distributed
+from torch import distributed
 from transformers import AutoModelForCausalLM
 
 from common.cli import print_status
 from common.errors import lacks_memory, reason_of
 from common.plugins import UserError
-from ppo.model.acceptance import SLOW, allowed, differ, test_turns
+from ppo.model.acceptance import SLOW, allowed, alone, differ, test_turns
 from ppo.model.decoder import precision
 
 LARGE = 2**30  # bytes of an export that is not tried
@@ -45,10 +45,12 @@ def try_export(actor_critic, model: str) -> None:
             )
         if wrong := sorted(report["missing_keys"]) + sorted(report["unexpected_keys"]):
             raise ValueError(f"{len(wrong)} weights are lost or have other names ({wrong[0]}, ...)")
-        ids, mask = test_turns(lm, 0)
+        turns = test_turns(lm, 0)
         again = again.to(lm.device).eval()
-        logits, logits_again = (logits_of(each, ids, mask, dtype) for each in (lm, again))
-        exact = logits_of(lm, ids, mask, stored)
+        with precision(lm.device, dtype):
+            logits, logits_again = (alone(each, *turns, 1.0) for each in (lm, again))
+        with precision(lm.device, stored):
+            exact = alone(lm, *turns, 1.0)
         gap = differ(logits_again, logits)
         if not gap <= allowed(dtype, logits, exact):
             raise ValueError(f"logits differ by {gap:.2g} where the largest is 100")
@@ -59,9 +61,3 @@ def try_export(actor_critic, model: str) -> None:
         raise UserError(f"{model}: {problem}") from error
     if (seconds := perf_counter() - began) > SLOW:
         print_status(f"the test of the export took {seconds:.0f} s")
-
-
-def logits_of(lm, ids: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the logits at the response tokens, computed in `dtype`."""
-    with precision(ids.device, dtype):
-        return lm(ids, use_cache=False).logits[mask].float()
