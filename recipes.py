@@ -10,14 +10,14 @@ import os
 from pathlib import Path
 
 from common.host_memory import free_bytes
+from common.processors import processors_of_a_rank
 
 MODELS = Path(__file__).resolve().parent / "models"  # the embedded models
 TINY = MODELS / "tiny"
 INF = float("inf")
 # The trainer needs one of a rank's processors, and more than eight workers have little to do.
-PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+WORKERS = min(processors_of_a_rank() - 1, 8)
 RANKS_HERE = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-WORKERS = max(0, min(PROCESSORS // RANKS_HERE - 1, 8))
 AGENT_BYTES = 10**8  # of an agent's process: 40 MB (docs/agents.md), and another in an evaluation
 
 
