@@ -6,6 +6,7 @@ a time-out, a lack of memory, disk or packages, and what a program declares.
 """
 
 import errno
+import re
 from collections.abc import Iterator
 
 from envs.errors import BrokenContract, EnvError, Fault
@@ -21,6 +22,9 @@ FAULTS = (
 )
 # Exceptions of SDKs and HTTP clients for a lost connection, which do not derive from OSError
 CONNECTION_ERRORS = {"APIConnectionError", "ClientConnectionError", "TransportError"}
+LOOP = re.compile(
+    "(?i)event loop|different loop"
+)  # of asyncio's RuntimeErrors about clients and locks
 NUMBERS = {  # of an OSError for which the machine is the reason, and no file that the policy named
     errno.EMFILE,
     errno.ENFILE,
@@ -45,6 +49,8 @@ def caused_by_policy(error: BaseException, faults: tuple[type[BaseException], ..
 def _is_fault(error: BaseException, faults: tuple) -> bool:
     names = {parent.__name__ for parent in type(error).__mro__}
     number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, RuntimeError) and LOOP.search(str(error)):
+        return True
     return isinstance(error, (*FAULTS, *faults)) or number in NUMBERS or names & CONNECTION_ERRORS
 
 

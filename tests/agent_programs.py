@@ -143,6 +143,15 @@ def asks_twice_or_late(seed, **to):
         return float(len(list(helpers.map(partial(say, to), ["one", "two"]))) == 2)
 
 
+def asks_thrice_or_works(seed, **to):
+    """Every other episode asks three times at once; the others work after their only response."""
+    with ThreadPoolExecutor() as helpers:
+        asked = helpers.map(partial(say, to), ["one"] if seed % 4 else ["one", "two", "three"])
+        count = len(list(asked))
+    time.sleep(0.5)
+    return float(count)
+
+
 def shares_connections(seed, **to):
     """Has its own key, and a global client, whose connections all agents share."""
     import httpx
@@ -425,3 +434,33 @@ def pays_parallel(seed, **to):
     for known, text in answers:
         to["reward"](float(text.removeprefix("worth ")), turn=known)
     return 0.5
+
+
+async def keeps_a_lock(seed, **to):
+    """Keeps a lock from episode to episode, as frameworks keep clients. It belongs to a loop."""
+    lock = SHARED.setdefault("lock", asyncio.Lock())
+
+    async def locked(text):
+        async with lock:  # the second one waits, which binds the lock
+            return await asyncio.to_thread(say, to, text)
+
+    asyncio.ensure_future(asyncio.sleep(60))  # nobody waits for it
+    return float(await asyncio.gather(locked("one"), locked("two")) == ["1", "2"])
+
+
+async def reports(seed, **to):
+    """Logs whatever ends it, and raises something else instead, as AutoGen's runtime does."""
+    try:
+        while True:
+            await asyncio.to_thread(say, to, "hello")
+    except BaseException:
+        logging.getLogger("framework").error("processing failed")
+        raise ValueError("done too often") from None
+
+
+def asks_langchain(seed, **to):
+    """Begins an event loop in each episode; langchain-openai keeps one client for all of them."""
+    from langchain_openai import ChatOpenAI
+
+    model = ChatOpenAI(model="policy", base_url=to["base_url"], api_key=to["api_key"])
+    return float(asyncio.run(model.ainvoke(f"hello {seed}")).content == "hello")

@@ -15,8 +15,9 @@ program may edit its context as it likes: the messages that it sends are the pro
         return 1.0                                   # or dict(reward=, success=, metrics=)
 """
 
-import asyncio
+import copy
 import inspect
+import itertools
 import math
 import queue
 import string
@@ -32,6 +33,7 @@ from envs.agents import threads as agent_threads
 from envs.agents.completions import parse_response
 from envs.agents.endpoint import endpoint
 from envs.agents.ends import failure_of, fault_classes, result_of
+from envs.agents.event_loop import EventLoop
 from envs.agents.origins import WAITING
 from envs.agents.session import Call, Session
 from envs.agents.tokens import TokenCounter
@@ -42,6 +44,7 @@ from envs.tools.tool_env import action
 
 ARGUMENTS = ["seed", "base_url", "api_key", "reward"]  # of a program
 ENDED = "The program has ended."
+_NUMBERS = itertools.count()  # of the agents of a process
 
 
 class AgentEnv(gymnasium.Env):
@@ -91,14 +94,18 @@ class AgentEnv(gymnasium.Env):
         self.tokens = TokenCounter(tokenizer, template or {}, prompt_limit)
         self.sampling, self.upstream, self.shared = sampling, upstream, shared
         self.session = self.thread = self.call = None
+        self.number, self.loop = next(_NUMBERS), EventLoop()
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
         self._end_session()
         agent_threads.stop_late_programs()
         caches.turn_off()
+        caches.forget_clients()
         if self.shared:
             side_by_side.check(self, seed)
+        else:
+            caches.release_settings()
         self.parse_failures, self.untrained_calls = 0, 0
         self.start(seed)
         end = self._next_event()
@@ -147,6 +154,7 @@ class AgentEnv(gymnasium.Env):
 
     def close(self) -> None:
         self._end_session()
+        self.loop.close()
 
     def start(self, seed: int) -> None:
         """Open a session and run the program in it."""
@@ -155,6 +163,13 @@ class AgentEnv(gymnasium.Env):
         self.thread = threading.Thread(target=self._run, args=(seed, self.session), daemon=True)
         self.session.thread, self.session.name = self.thread, self.name
         self.thread.start()
+
+    def twin(self) -> "AgentEnv":
+        """Return another agent with the same program, between its episodes."""
+        other = copy.copy(self)
+        other.session = other.thread = other.call = None
+        other.number, other.loop = next(_NUMBERS), EventLoop()
+        return other
 
     def answer(self, response: str):
         """Answer the current request; return the message that the program gets."""
@@ -169,12 +184,12 @@ class AgentEnv(gymnasium.Env):
         try:
             end = self.function(
                 seed=seed,
-                base_url=endpoint().base_url,
+                base_url=endpoint().url_of(self.number),
                 api_key=session.secret,
                 reward=session.pay,
             )
             if inspect.isawaitable(end):
-                end = asyncio.run(_awaited(end))
+                end = self.loop.run(end)
         except BaseException as error:  # also SystemExit, and asyncio's CancelledError
             end = error
         session.events.put((end,))
@@ -210,11 +225,6 @@ class AgentEnv(gymnasium.Env):
             agent_threads.abandon(self.thread)  # before its request is refused, which it would see
             endpoint().close(self.session)
         self.session = None
-
-
-async def _awaited(end):
-    asyncio.get_running_loop().set_exception_handler(agent_threads.report)
-    return await end
 
 
 def _reply(message) -> dict:

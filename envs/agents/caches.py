@@ -1,4 +1,4 @@
-"""Turns off the caches with which libraries would answer for the policy.
+"""Turns off the caches with which libraries would answer for the policy, and more that they keep.
 
 A cached response is not sampled, and its request never arrives. Of these libraries only DSPy has a
 variable for it: DSPY_CACHEDIR keeps the answers of earlier processes away. All else needs a call.
@@ -45,6 +45,22 @@ def turn_off() -> None:
             from langchain_core.globals import set_llm_cache
 
             set_llm_cache(None)
+
+
+def release_settings() -> None:
+    """Let another thread call dspy.configure: each episode has one, after the one before."""
+    if settings := sys.modules.get("dspy.dsp.utils.settings"):
+        settings.config_owner_thread_id = settings.config_owner_async_task = None
+
+
+def forget_clients() -> None:
+    """Drop the clients that langchain-openai keeps.
+
+    Programs that call asyncio.run have a new event loop, and the clients belong to the one before.
+    """
+    module = sys.modules.get("langchain_openai.chat_models._client_utils")
+    if kept := getattr(module, "_cached_async_httpx_client", None):
+        kept.cache_clear()
 
 
 def advice() -> str:

@@ -12,6 +12,7 @@ and a turn of a language model takes much longer.
 """
 
 import json
+import re
 import socket
 import threading
 import time
@@ -22,7 +23,7 @@ from envs.agents.errors import OVER, Refused
 from envs.agents.local_server import LocalHandler, LocalServer, error_body
 from envs.agents.origins import CROSSED, thread_of, watch
 from envs.agents.session import Call, Session
-from envs.agents.threads import silence_late_requests
+from envs.agents.threads import silence_late_programs
 from envs.agents.upstream import ask_upstream
 from envs.errors import BrokenContract
 
@@ -46,7 +47,8 @@ class Endpoint:
         self.server = LocalServer(port, _Handler)
         self.server.check_origin = self.check_origin
         self.server.session_of = session_of or self.sessions.get
-        self.base_url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        self.root = f"http://127.0.0.1:{self.server.server_port}"
+        self.base_url = f"{self.root}/v1"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def check_origin(self, port: int, session: Session) -> None:
@@ -55,11 +57,21 @@ class Endpoint:
         port: of the client's end
         Refused: it has another program's key, and this program's episode fails
         """
-        thread = thread_of(port)
-        for other in list(self.sessions.values()) if thread else []:
-            if other.thread and other.thread.ident == thread and other is not session:
+        number = thread_of(port)
+        for other in list(self.sessions.values()) if number else []:
+            thread = other.thread
+            # a program may have ended while requests of it wait, and its number is given anew
+            running = thread is not None and thread.is_alive()
+            if running and thread.ident == number and other is not session:
                 other.fail(BrokenContract(f"{other.name}: {CROSSED}"))
                 raise Refused(CROSSED, 403, "forbidden")
+
+    def url_of(self, agent: int) -> str:
+        """Return the base URL of an agent of the process.
+
+        Frameworks keep a client for each URL, but agents have event loops of their own.
+        """
+        return f"{self.root}/agent{agent}/v1"
 
     def others_wait(self, session: Session) -> bool:
         """Return whether another session has requests beside the one that is being answered."""
@@ -81,7 +93,7 @@ def endpoint() -> Endpoint:
     with _LOCK:
         if not _ENDPOINT:
             _ENDPOINT.append(Endpoint())
-            silence_late_requests()
+            silence_late_programs()
             watch(_ENDPOINT[0].server.server_port)
         return _ENDPOINT[0]
 
@@ -130,8 +142,11 @@ class _Handler(LocalHandler):
         self._answer(call)
 
     def _path(self) -> str:
-        """Return the path without a query. Anthropic's SDK adds /v1 to a base URL that has it."""
-        path = self.path.partition("?")[0].rstrip("/")
+        """Return the path without an agent and a query.
+
+        Anthropic's SDK adds /v1 to a base URL that has it.
+        """
+        path = re.sub(r"^/agent\d+(?=/)", "", self.path.partition("?")[0]).rstrip("/")
         return path.replace("/v1/v1/", "/v1/", 1)
 
     def _unknown(self) -> Refused:

@@ -6,7 +6,6 @@ program asks twice at once while the other one is slow. Refusing the request tel
 program ends then, the request was its own.
 """
 
-import copy
 import queue
 import threading
 from contextlib import suppress
@@ -36,7 +35,7 @@ def check(agent, seed: int) -> None:
     with _lock:
         if id(agent.function) in _checked:
             return
-        pair = [copy.copy(agent), copy.copy(agent)]
+        pair = [agent.twin(), agent.twin()]
         try:
             _play(pair, seed)
         finally:
@@ -78,7 +77,7 @@ def _next_call(own, other) -> Call | None:
         [result] = event
         if isinstance(result, BrokenContract):  # the endpoint has seen whose thread asked
             raise result
-        if suspected and _knows_the_refusal(result):
+        if suspected and _knows_the_refusal(result, answered=own.session.turns > 0):
             raise BrokenContract(f"{own.name}: {CROSSED}")
         return None
     return None
@@ -95,10 +94,12 @@ def _refuse_next(session: Session) -> bool:
     return False
 
 
-def _knows_the_refusal(result) -> bool:
+def _knows_the_refusal(result, answered: bool) -> bool:
     """Return whether a program ended because its request was refused.
 
-    result: what it returned without a response of its own, or its exception
+    result: what it returned, or its exception
+    answered: whether it had a response, so that it may have returned by itself
     """
-    failed = isinstance(result, BaseException)
-    return not failed or any(CROSSED in str(cause) for cause in causes(result))
+    if isinstance(result, BaseException):
+        return any(CROSSED in str(cause) for cause in causes(result))
+    return not answered

@@ -3,8 +3,8 @@
 SystemExit is raised in such a thread at once: no `except Exception` of a framework sees it, so that
 nothing is retried or logged. After a while it is raised again and again. That ends Python code, but
 not C code that hangs, nor a program that catches everything. A worker with too many of these ends
-itself and is replaced. The endpoint refuses late requests of the program's other threads (401), and
-what they print about it is dropped.
+itself and is replaced. The endpoint refuses late requests of the program's other threads (401).
+What a stopped program and these threads print about it is dropped.
 """
 
 import ctypes
@@ -23,6 +23,7 @@ from envs.errors import Fault
 GRACE_SECONDS = 5.0  # that a program has to end by itself
 MAX_LATE = 16  # programs of a process that have not ended after that
 TOO_MANY_LATE = 3  # exit code of a worker
+CLOSED = "Event loop is closed"
 
 _abandoned: list[tuple[float, threading.Thread]] = []  # awake_seconds() of `abandon`, thread
 _lock = threading.Lock()
@@ -49,20 +50,25 @@ def report(loop, context: dict) -> None:
 
 
 def _is_late(error: BaseException | None) -> bool:
-    """Return whether an exception comes from the answer to a late request, or from `_stop`."""
-    return OVER in str(error) or isinstance(error, SystemExit)
+    """Return whether the end of an episode caused an exception.
+
+    It comes from the answer to a late request, from a client of a closed event loop that is
+    collected now, or in a thread that was told to stop, where it may follow from SystemExit.
+    """
+    stopped = threading.current_thread() in [thread for _, thread in list(_abandoned)]
+    return stopped or isinstance(error, SystemExit) or OVER in str(error) or CLOSED in str(error)
 
 
 class _Silence(logging.Filter):
-    """Drops the records about late requests."""
+    """Drops the records about what the end of an episode caused."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         raised = record.exc_info[1] if record.exc_info else None
         return not (OVER in record.getMessage() or _is_late(raised))
 
 
-def silence_late_requests() -> None:
-    """Print no line about late requests, from threads and from loggers without a handler."""
+def silence_late_programs() -> None:
+    """Print no line about ended episodes, from threads and from loggers without a handler."""
     report_error = threading.excepthook
 
     def hook(args) -> None:

@@ -192,6 +192,18 @@ def test_a_reward_must_be_a_number(play):
         play("pays_words", "hello")
 
 
+def test_async_programs_of_an_agent_share_an_event_loop(play):
+    agents.SHARED.clear()
+    env = play.env("keeps_a_lock", max_episode_steps=3)
+    for seed in range(3):
+        assert begin(env, seed).text == "one"
+        act(env, "1")
+        assert act(env, "2").reward == 1
+    begin(env, 3)  # it is cut, and the next ones go on in the same loop
+    env.reset(seed=4)
+    assert act(env, "1").observation.text == "two" and act(env, "2").reward == 1
+
+
 # ---- what goes wrong ----------------------------------------------------------------------------
 
 
@@ -211,7 +223,8 @@ def test_an_exception_after_a_response_is_a_failure_of_the_policy(play, mine):
 @pytest.mark.parametrize("error", ["ConnectionError()", "TimeoutError()", "MemoryError()",
                                    "ImportError('x')", "OSError(24, 'too many open files')",
                                    "ExceptionGroup('g', [ValueError(), TimeoutError()])",
-                                   "APITimeoutError()"])  # fmt: skip
+                                   "APITimeoutError()", "RuntimeError('Event loop is closed')",
+                                   "RuntimeError('bound to a different event loop')"])  # fmt: skip
 def test_what_no_response_causes_is_a_fault(error, play):
     env = play.env("breaks")
     begin(env, 0)
@@ -381,7 +394,7 @@ from envs.checked import checked_act
 from envs.text_env import act, begin
 
 agent_threads.GRACE_SECONDS = 0.1
-for program, seed in (("retries", 1), ("retries", 4), ("forgets", 0)):
+for program, seed in (("retries", 1), ("retries", 4), ("forgets", 0), ("reports", 0)):
     env = make_env(f"agent:agent_programs:{program}", max_episode_steps=1)
     begin(env, seed)
     assert act(env, "a").truncated

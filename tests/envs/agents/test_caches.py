@@ -11,7 +11,7 @@ import pytest
 from envs import make_env
 from envs.agents import caches
 from envs.errors import BrokenContract, EnvError
-from envs.text_env import begin
+from envs.text_env import act, begin
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,27 @@ def test_langchains_cache_is_turned_off():
     begin(env, 0)
     env.close()
     assert get_llm_cache() is None
+
+
+def test_no_client_of_langchain_is_used_in_two_event_loops():
+    pytest.importorskip("langchain_openai")
+    pair = [make_env("agent:agent_programs:asks_langchain", timeout=30) for _ in range(2)]
+    for seed in (0, 2):
+        assert [begin(env, seed).text for env in pair] == [f"hello {seed}"] * 2
+        assert [act(env, "hello").reward for env in pair] == [1, 1]
+    for env in pair:
+        env.close()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_each_episode_may_configure_dspy_where_an_agent_has_a_process(shared, monkeypatch):
+    settings = SimpleNamespace(config_owner_thread_id=7, config_owner_async_task="one")
+    monkeypatch.setitem(sys.modules, "dspy.dsp.utils.settings", settings)
+    env = make_env("agent:agent_programs:echo", timeout=10, shared=shared)
+    begin(env, 0)
+    env.close()
+    owner = (7, "one") if shared else (None, None)
+    assert (settings.config_owner_thread_id, settings.config_owner_async_task) == owner
 
 
 def test_other_caches_are_turned_off_once(monkeypatch):

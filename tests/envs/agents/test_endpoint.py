@@ -4,7 +4,9 @@ import http.client
 import json
 import threading
 import urllib.request
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 from agent_programs import post
@@ -13,6 +15,7 @@ from envs.agents import endpoint
 from envs.agents import session as sessions
 from envs.agents.completions import completion, parse_response
 from envs.agents.endpoint import endpoint as server
+from envs.agents.errors import Refused
 from envs.agents.session import Session
 
 HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
@@ -51,6 +54,19 @@ def asking(session):
         return end
 
     return asking
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_stranger_is_a_thread_that_runs(running, session, monkeypatch):
+    """A program may end while requests of it wait; then a new thread may have its number."""
+    monkeypatch.setattr(endpoint, "thread_of", lambda port: 42)
+    other = Session()
+    other.thread = SimpleNamespace(ident=42, is_alive=lambda: running)
+    server().open(other)
+    with pytest.raises(Refused, match="API key of another") if running else nullcontext():
+        server().check_origin(1, session)
+    assert other.events.empty() is not running
+    server().close(other)
 
 
 def give(call, response: str, turn: int = 1) -> None:

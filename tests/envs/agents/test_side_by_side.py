@@ -46,6 +46,11 @@ def test_parallel_requests_and_slow_programs_are_no_strangers(pool):
     assert agents.PLAYED == [4, 6, 4, 6]  # the check's two episodes, then those of the run
 
 
+def test_a_program_that_ends_beside_parallel_requests_is_no_stranger(pool):
+    envs = pool(shared("asks_thrice_or_works"), [[4], [6]])
+    assert all(first.text in ("one", "two", "three") for first in envs.reset())
+
+
 def test_a_process_plays_a_program_side_by_side_once(pool):
     for _ in range(2):
         envs = pool(shared("shares_connections"), [[2], [4], [6]])

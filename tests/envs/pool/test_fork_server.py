@@ -15,14 +15,16 @@ from envs import make_env
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has the fork server")
 PROGRAM = """
-import os, threading
+import os, sys, threading
 import numpy as np
 from agent_programs import say
 IMPORTED_BY = os.getpid()
 {more}
 def solve(seed, **to):
-    seen = IMPORTED_BY, os.getpid(), np.random.random(), os.environ.get('PYTHONPATH')
+    late = 'zipapp' in sys.modules
+    seen = IMPORTED_BY, os.getpid(), np.random.random(), os.environ.get('PYTHONPATH'), late
     say(to, ' '.join(map(str, seen)))
+    import zipapp
     return 1.0
 """
 PATH = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
@@ -48,7 +50,8 @@ def run(tmp_path, more="", then="", **options):
 
 
 def seen(line: str) -> list[list[str]]:
-    """For each worker: who imported the program, its own pid, a random number, PYTHONPATH."""
+    """For each worker: who imported the program, its own pid, a random number, PYTHONPATH, and
+    whether a module that the program imports after its first response was there before."""
     return [text.split() for text in line.strip().split("|")]
 
 
@@ -60,13 +63,14 @@ def test_a_program_is_imported_once_for_all_workers(tmp_path):
     assert one[0] == two[0] not in (one[1], two[1], str(process.pid))
     assert one[1] != two[1] and one[2] != two[2]  # each has a random state of its own
     assert one[3] == two[3] == str(os.environ.get("PYTHONPATH"))
+    assert one[4] == two[4] == "True"
 
 
 def test_a_program_that_starts_threads_is_not_forked(tmp_path):
     thread = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
     output, _ = run(tmp_path, more=thread).communicate(timeout=120)
-    for imported_by, pid, *_ in seen(output):
-        assert imported_by == pid
+    for imported_by, pid, *_, late in seen(output):
+        assert imported_by == pid and late == "False"
 
 
 def test_workers_die_with_a_run_that_is_killed(tmp_path):
