@@ -2,11 +2,13 @@
 
     python -m benchmarks.frameworks                  all of them
     python -m benchmarks.frameworks dspy smolagents  some of them; the others' rows stay
+    python -m benchmarks.frameworks --check litellm  is the row still true? The page stays
 
 Each framework is installed into build/frameworks/NAME, which only its own processes see.
 There its programs in examples/frameworks/ play an episode with scripted responses, from which the
 columns follow, and train the calculator's model for two updates. A framework that cannot be
 installed, as without a network, is skipped with a line. Delete a folder to get a newer version.
+A check ignores versions, and looks at as many frameworks at a time as there are processors.
 """
 
 import argparse
@@ -16,11 +18,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from common.plugins import UserError
+from common.processors import processors
 from reports.evaluations import markdown_table
 from reports.program import Program
 
@@ -32,6 +36,7 @@ UPDATES = 2
 TRAIN = f"""--model models/tiny-calculator --engine transformers --n-env 2 --e-len 2 --w-epoch 0
 --num-updates {UPDATES} --minibatch 4 --eval-interval 0 --response-limit 32
 --prompt-limit 4096 --env-workers 0,timeout=120"""
+VARIANTS = ("streamed", "structured")
 WITH_RUN = ["--endpoint-sampling", "run"]
 HEAD = ["framework", "program", "how started", "API", "tools", "parallel calls", "stream"]
 HEAD += ["structured", "trains"]
@@ -148,15 +153,19 @@ probability ratio is exactly 1; a flag in brackets was needed.
 def main(argv: list[str] | None = None) -> int:
     program = Program(prog="benchmarks.frameworks", description=__doc__.splitlines()[0])
     program.add_argument("names", metavar="NAME", nargs="*", help="default: all")
-    program.add_argument("--probe", nargs=2, help=argparse.SUPPRESS)  # in a framework's own process
+    program.add_argument("--check", action="store_true", help="compare the rows, do not write them")
+    program.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)  # in its own process
     return program.run(work, argv)
 
 
 def work(args: argparse.Namespace) -> int | None:
     if args.probe:
-        return print(json.dumps(probe(*args.probe)))
+        module, *programs = args.probe
+        return print(json.dumps({program: probe(module, program) for program in programs}))
     if unknown := set(args.names) - FRAMEWORKS.keys():
         raise UserError(f"{', '.join(sorted(unknown))}: the frameworks are {', '.join(FRAMEWORKS)}")
+    if args.check:
+        return check(args.names or list(FRAMEWORKS))
     for name in args.names or FRAMEWORKS:
         if rows := rows_of(name, FRAMEWORKS[name]):
             results = {**known(), name: rows}  # another process may have written meanwhile
@@ -164,6 +173,22 @@ def work(args: argparse.Namespace) -> int | None:
             PAGE.write_text(page_of(results))
     chosen = [row for name in args.names or FRAMEWORKS for row in known().get(name, [])]
     return int(any("no:" in cell for row in chosen for cell in row))
+
+
+def check(names: list[str]) -> int:
+    """Print each row that differs from the one on the page; return 1 if there is one."""
+    with ThreadPoolExecutor(processors()) as pool:
+        found = pool.map(lambda name: rows_of(name, FRAMEWORKS[name]), names)
+    return int(any([differs(name, rows) for name, rows in zip(names, found, strict=True)]))
+
+
+def differs(name: str, rows: list[list[str]]) -> bool:
+    """Print the rows of a framework that are not those on the page, whatever their versions."""
+    page = [cells for _, *cells in known().get(name, [])]
+    new = [row for row in rows if row[1:] not in page]
+    for row in new:
+        print(f"docs/frameworks.md has another row than: {' | '.join(row)}", flush=True)
+    return bool(new)
 
 
 def known() -> dict[str, list[list[str]]]:
@@ -200,17 +225,17 @@ def rows_of(name: str, framework: Framework) -> list[list[str]]:
         return []
     [package] = framework.packages[0].partition("[")[:1]
     [version] = {d.version for d in metadata.distributions(name=package, path=[str(folder)])}
-    variants = {kind: played(folder, framework.module, kind) for kind in ("streamed", "structured")}
+    plays = played(folder, framework.module, [*framework.programs, *VARIANTS])
     rows = []
     for program in framework.programs:
-        seen = played(folder, framework.module, program)
+        seen = plays[program]
         rows.append([
             f"{name} {version}",
             f"`{framework.module}:{program}`",
             ", ".join(seen.get("paths", [])) or "-",
             seen.get("tools", "no") if "error" not in seen else f"no: {seen['error']}",
             seen.get("parallel", "-"),
-            *(verdict(variants[kind]) for kind in ("streamed", "structured")),
+            *(verdict(plays.get(kind, {})) for kind in VARIANTS),
             trained(folder, framework.module, program),
         ])  # fmt: skip
         print(" | ".join(rows[-1]), flush=True)
@@ -239,15 +264,15 @@ def finished(words: list[str], folder: Path, seconds: float) -> subprocess.Compl
     )
 
 
-def played(folder: Path, module: str, program: str) -> dict:
-    """Return what `probe` finds in a process of the framework; {} if there is no such program."""
-    if f"def {program}(" not in source(module):
-        return {}
-    words = [sys.executable, "-m", "benchmarks.frameworks", "--probe", module, program]
+def played(folder: Path, module: str, programs: list[str]) -> dict[str, dict]:
+    """Return what `probe` finds of those programs that exist, in a process of the framework."""
+    programs = [program for program in programs if f"def {program}(" in source(module)]
+    words = [sys.executable, "-m", "benchmarks.frameworks", "--probe", module, *programs]
     done = finished(words, folder, PROBE_SECONDS)
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        return {"error": (done.stderr.splitlines() or ["no answer"])[-1]}
+        error = (done.stderr.splitlines() or ["no answer"])[-1]
+        return {program: {"error": error} for program in programs}
     return json.loads(lines[-1])
 
 
