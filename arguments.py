@@ -41,6 +41,8 @@ from common.flags import (
 from common.masked import masked
 from common.plugins import UserError
 from common.template_flag import template_kwargs
+from common.trained import FORMS as FORMS_OF_TRAIN
+from common.trained import LORA, Trained, trained
 from envs import family
 from envs.checks import check_data, check_prompts
 from envs.mixture import one_of
@@ -110,7 +112,7 @@ class Batch:
 
 
 @dataclass
-class Update:
+class Update(Trained):
     """advantages and update"""
 
     advantages: str = flag("dual-gae", "dual-gae, token-gae, turn-gae, rloo, grpo, gigpo or module:function")
@@ -136,7 +138,7 @@ class Update:
     max_grad_norm: Bound = flag(1.0, "largest norm of a gradient; inf: off")
     dtype: Literal["auto", "float32", "bfloat16"] = flag("auto", "dtype of activations; auto: bfloat16 on a GPU")
     gradient_checkpointing: bool = flag(False, "recompute activations in the backward pass")
-    lora_rank: Whole = flag(0, "rank of LoRA adapters; 0: train all weights")
+    train: str = flag("all", f"{FORMS_OF_TRAIN}: all weights, LoRA adapters of this rank, or the top layers, which is faster, because what lies below is computed once an update", type=trained, metavar="WHAT")
     zero_stage: Literal[0, 1, 2, 3] = flag(0, "DeepSpeed ZeRO stage; 3 shards the reference, too")
     offload: Literal["none", "reference", "optimizer", "both"] = flag("none", "what is kept in host memory: the frozen initial model, Adam's state")
     tis_cap: RatioOrNone = flag(None, "take old log-probs from the engine, with ratios up to this")
@@ -296,7 +298,7 @@ def implied(chosen: dict, default: dict) -> dict:
     return {
         "env_workers": min(default["env_workers"], chosen["n_env"]),
         "minibatch": min(default["minibatch"], turns),
-        "lr": max(default["lr"], LORA_LR) if chosen["lora_rank"] else default["lr"],
+        "lr": max(default["lr"], LORA_LR) if chosen["train"].startswith(LORA) else default["lr"],
         "eval_interval": min(default["eval_interval"], chosen["num_updates"]),
         "log_envs": min(default["log_envs"], chosen["n_env"]),
     }

@@ -97,7 +97,7 @@ class Judged:
         self.render = make_render(args.environment, args.prompt_limit, tokenizer, [], args.resume)
         self.engine = make_engine(
             args.generation, tokenizer, ends, args.n_env, self.actor_critic.dtype, args.seed,
-            lora_rank=args.lora_rank,
+            lora_rank=args.update.lora_rank,
         )  # fmt: skip
         self.scoring = Scoring(args.token_budget, ranks)
 

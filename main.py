@@ -85,7 +85,7 @@ def main(args) -> int:
         render = make_render(args.environment, args.prompt_limit, tokenizer, memories, args.resume)
         engine = make_engine(args.generation, tokenizer, ends, envs.n_env, actor_critic.dtype,
                              args.seed, args.zero_stage == 3, envs.threads > 0,
-                             args.lora_rank)  # fmt: skip
+                             args.update.lora_rank)  # fmt: skip
         envs, engine = with_untrained_calls(args.endpoint_sampling, envs, engine, render, args.seed)
         run.begin(actor_critic, engine, tokenizer)
         engine.push_weights(actor_critic)

@@ -6,18 +6,16 @@ family has for it, or by SMOLLM2, then by the estimator's, and last by the comma
 `turnwise recipe ...`, or `python -m arguments ...`, prints the result.
 """
 
-import os
 from pathlib import Path
 
 from common.host_memory import free_bytes
-from common.processors import processors_of_a_rank
+from common.processors import processors_of_a_rank, ranks_here
 
 MODELS = Path(__file__).resolve().parent / "models"  # the embedded models
 TINY = MODELS / "tiny"
 INF = float("inf")
 # The trainer needs one of a rank's processors, and more than eight workers have little to do.
 WORKERS = min(processors_of_a_rank() - 1, 8)
-RANKS_HERE = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 AGENT_BYTES = 10**8  # of an agent's process: 40 MB (docs/agents.md), and another in an evaluation
 
 
@@ -26,7 +24,7 @@ def agent_workers() -> int:
 
     A run takes at most one for each agent. On macOS they would be too large: none.
     """
-    return free_bytes() // 4 // RANKS_HERE // AGENT_BYTES
+    return free_bytes() // 4 // ranks_here() // AGENT_BYTES
 
 
 AGENT_WORKERS = agent_workers()

@@ -67,6 +67,7 @@ ON_A_GPU = {
     "bf16, packed, a head as critic, no reference": dict(PACKED, critic_layers=0, reference="none"),
     "bf16, packed, --offload reference": dict(PACKED, reference="host"),
     "bf16, packed, LoRA": dict(PACKED, lora_rank=4),
+    "bf16, packed, top layers": dict(PACKED, top_layers=2),
     "bf16, packed, LoRA, recomputing": dict(PACKED, lora_rank=4, gradient_checkpointing=True),
     "fp32, padded": FP32,
     "fp32, padded, recomputing": dict(FP32, gradient_checkpointing=True),
@@ -177,6 +178,7 @@ def train(lm, setting: Setting, ranks) -> Peaks:
         packed=half and setting.cuda,
         recompute=setting.gradient_checkpointing,
         lora_rank=setting.lora_rank,
+        top_layers=setting.top_layers,
     ).to(ranks.device)
     reference = make_reference(args.update, model)
     agent = make_agent(args.update, model, ranks, args.seed)
@@ -202,13 +204,15 @@ def train(lm, setting: Setting, ranks) -> Peaks:
 
 def flags(setting: Setting) -> list[str]:
     """Return the command line of a setting."""
+    train = f"lora:{setting.lora_rank}" if setting.lora_rank else "all"
+    train = f"top:{setting.top_layers}" if setting.top_layers else train
     moved = setting.offload_optimizer + 2 * (setting.reference == "host")
     values = {
         "--env-name": "toy",
         "--ppo-epoch": 1,
         "--minibatch": setting.ranks * setting.n_env // 2,
         "--zero-stage": setting.zero_stage,
-        "--lora-rank": setting.lora_rank,
+        "--train": train,
         "--kl-coef": 0 if setting.reference == "none" else 0.1,
         "--offload": ["none", "optimizer", "reference", "both"][moved],
     }

@@ -9,6 +9,11 @@ def processors() -> int:
     return len(affinity(0)) if affinity else os.cpu_count()
 
 
+def ranks_here() -> int:
+    """Return how many ranks of a run share this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
 def processors_of_a_rank() -> int:
     """Return this rank's share of them, at least one."""
-    return max(1, processors() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    return max(1, processors() // ranks_here())

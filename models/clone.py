@@ -26,6 +26,7 @@ from common.cli import Parser, end_silently_on_signals, run_printing
 from common.errors import RunError
 from common.flags import Coefficient, Count, Seed, Share, Unit, Whole, add_flags, check_ranges, flag
 from common.plugins import UserError
+from common.trained import FORMS, Trained, trained
 from envs.prompts import prompts_of
 from models.clone_files import (
     STATE,
@@ -47,7 +48,7 @@ def prompts_file(path: str) -> Path:
 
 # fmt: off
 @dataclass
-class Cloning:
+class Cloning(Trained):
     """cloning"""
 
     model: str | None = flag(None, "directory, run or hub name of a Hugging Face model, or smollm2", type=model_path)
@@ -66,7 +67,7 @@ class Cloning:
     rows: Literal["auto", "padded", "packed"] = flag("auto", "padded: a row per turn; packed: no padding")
     dtype: Literal["auto", "float32", "bfloat16"] = flag("auto", "dtype of activations; auto: bfloat16 on a GPU")
     gradient_checkpointing: bool = flag(False, "recompute activations in the backward pass")
-    lora_rank: Whole = flag(0, "rank of LoRA adapters; 0: train all weights")
+    train: str = flag("all", f"{FORMS}: all weights, LoRA adapters of this rank, or the top layers", type=trained, metavar="WHAT")
     zero_stage: Literal[0, 1, 2, 3] = flag(0, "DeepSpeed ZeRO stage")
     eval_episodes: Whole = flag(8, "episodes of an evaluation before and one after, by main.py; 0: none")
     eval_flags: str = flag("", "flags of main.py for them, as in '--env-name crafter --memory full'", metavar="FLAGS")
@@ -109,7 +110,8 @@ def clone(args: Cloning) -> None:
     generation = SimpleNamespace(
         model=args.model, prompt_limit=args.prompt_limit, response_limit=0, template_kwargs={}
     )
-    update = SimpleNamespace(**asdict(args) | {"no_critic": True})
+    parts = dict(lora_rank=args.lora_rank, top_layers=args.top_layers)
+    update = SimpleNamespace(**asdict(args), no_critic=True, **parts)
     actor, tokenizer, _ = make_model(generation, update, ranks.device, args.seed)
     samples = encoded(turns, SafeRenderer(tokenizer, args.prompt_limit), tokenizer)
     learnt, held_out = split(samples, args.held_out, args.seed)

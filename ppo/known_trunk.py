@@ -7,12 +7,12 @@ bit. `ppo.warmup` is the method, and needs none of this.
 
 from contextlib import contextmanager, nullcontext
 
-import torch
 from torch import Tensor
 
 from common.host_memory import free_bytes
 from common.wrapper import Wrapper
 from ppo.model.decoder import embed
+from ppo.model.known_states import KnownStates
 from ppo.warmup import WarmUp
 from storage.minibatch import MicroBatch
 
@@ -42,8 +42,8 @@ class KnownTrunk:
     """Remembers what an actor-critic's trunk returns for a micro-batch. room: bytes"""
 
     def __init__(self, actor_critic, room: int):
-        self.actor_critic, self.compute, self.room = actor_critic, actor_critic._trunk, room
-        self.states: dict[tuple, Tensor] = {}  # content of a micro-batch -> (B, L, D), on the host
+        self.actor_critic, self.compute = actor_critic, actor_critic._trunk
+        self.states = KnownStates(room)
 
     @contextmanager
     def used(self):
@@ -57,16 +57,11 @@ class KnownTrunk:
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor, dict]:
         """Return what `ActorCritic._trunk` returns."""
-        content = torch.stack([batch.ids, batch.response_mask]).cpu()
-        key = (content.shape, content.numpy().tobytes())
-        if (known := self.states.get(key)) is not None:
+        if (known := self.states.find(batch)) is not None:
             _, mask, options = embed(
                 self.actor_critic.lm, batch.ids, batch.response_mask, self.actor_critic.compute
             )
-            return known.to(batch.ids.device), mask, options
+            return known, mask, options
         hidden, *others = self.compute(batch)
-        size = hidden.numel() * hidden.element_size()
-        if size <= self.room:
-            self.room -= size
-            self.states[key] = hidden.cpu()
+        self.states.keep(batch, hidden)
         return hidden, *others

@@ -8,6 +8,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+from common.trained import LORA
 from run.earlier import model_begun
 from run.files import write_text
 from run.saved import model_update
@@ -32,7 +33,7 @@ SETTINGS = [
     "lam_step",
     "gamma_token",
     "lam_token",
-    "lora_rank",
+    "train",
     "memory",
     "memory_length",
     "prompt_limit",
@@ -117,6 +118,7 @@ def model_card(run: Path, update: int) -> str:
     if args.get("prompts"):  # its tables are among the settings, as JSON
         shown["prompts"] = json.dumps(args["prompts"])
     versions = (about.get("versions") or {}) | {"commit": about.get("git") or "unknown"}
+    has_adapter = args.get("train", "").startswith(LORA)
     return TEXT.format(
         base="" if local else f"base_model: {model}\n",
         model=model,
@@ -126,7 +128,7 @@ def model_card(run: Path, update: int) -> str:
         evaluation=evaluation_table(run, update),
         flags=" ".join(flags),
         file=" (FILE: `prompts` below, as TOML)" * bool(args.get("prompts")),
-        adapter=" The folder `adapter` holds the LoRA adapter." * bool(args.get("lora_rank")),
+        adapter=" The folder `adapter` holds the LoRA adapter." * has_adapter,
         settings="".join(f"| {name} | {cell(value)} |\n" for name, value in shown.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )

@@ -12,6 +12,7 @@ from common.estimator import GROUPED
 from common.execution import execution
 from common.masked import MASK, masked
 from common.plugins import UserError
+from common.trained import ALL
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory
 FILES = 100  # open files of a run besides its environments: libraries, logs, checkpoints
@@ -96,8 +97,11 @@ def check_reference(args) -> None:
     if args.offload in ("reference", "both"):
         if args.kl_coef == 0:
             raise UserError(f"--kl-coef 0 has no reference for --offload {args.offload}")
-        if args.lora_rank:
-            raise UserError(f"--lora-rank has no copy as a reference for --offload {args.offload}")
+        if args.train != ALL:
+            problem = f"has no copy as a reference for --offload {args.offload}"
+            raise UserError(f"--train {args.train} {problem}")
+    if args.update.top_layers and args.zero_stage == 3:
+        raise UserError(f"--train {args.train} needs --zero-stage 0, 1 or 2")
     if args.update.offload_optimizer and not args.zero_stage:
         raise UserError(f"--offload {args.offload} needs --zero-stage 1, 2 or 3")
     if args.kl_target is not None and args.kl_coef == 0:

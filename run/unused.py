@@ -25,7 +25,7 @@ UNUSED = {
     "gigpo": ("lam_step", *OF_TOKENS),
 }
 # An evaluation may have the flags of the trained run that say what is loaded and how it computes:
-# --lora-rank, --critic-layers, --dtype, ...
+# --train, --critic-layers, --dtype, ...
 OF_TRAINING = (
     "w_epoch", "w_iter", "w_fraction", "w_lr", "e_len", "group_size", "use_proper_time_limits",
     "gamma_step", "lam_step", "gamma_token", "lam_token", "kl_in", "kl_target", "lr", "critic_lr",

@@ -13,7 +13,7 @@ KINDS = {  # name -> flags
     "turns": f"--env-name toy {WARM} --max-episode-steps 3",
     "tasks": f"--env-name babyai-goto,babyai-open {WARM} --max-episode-steps 3",
     "groups": "--env-name toy --advantages grpo --group-size 2 --max-episode-steps 2",
-    "lora": f"--env-name toy {WARM} --lora-rank 2 --max-episode-steps 3",
+    "lora": f"--env-name toy {WARM} --train lora:2 --max-episode-steps 3",
     "agents": f"{AGENT} {WARM}",
     "notes": f"--env-name errands-20 {WARM} --max-episode-steps 6 --response-limit 24",
     "summaries": f"--env-name toy {WARM} --memory summary --memory-length 2",

@@ -237,7 +237,7 @@ def test_a_short_run_evaluates_its_initial_model_unless_the_interval_is_longer()
         ("", "device", False),
         ("--kl-coef 0", "none", False),
         ("--zero-stage 3", "sharded", False),
-        ("--zero-stage 3 --lora-rank 2", "device", False),
+        ("--zero-stage 3 --train lora:2", "device", False),
         ("--offload reference", "host", False),
         ("--offload optimizer --zero-stage 1", "device", True),
         ("--offload both --zero-stage 3", "host", True),
@@ -246,6 +246,24 @@ def test_a_short_run_evaluates_its_initial_model_unless_the_interval_is_longer()
 def test_where_the_reference_and_the_optimizer_are(flags, reference, optimizer):
     args = get_args([*flags.split(), *MODEL])
     assert (args.update.reference, args.update.offload_optimizer) == (reference, optimizer)
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept", "rank", "layers"),
+    [("all", "all", 0, 0), ("lora:08", "lora:8", 8, 0), ("top:2", "top:2", 0, 2)],
+)
+def test_what_is_trained(typed, kept, rank, layers):
+    args = get_args(["--train", typed, *MODEL])
+    assert (args.train, args.update.lora_rank, args.update.top_layers) == (kept, rank, layers)
+    assert args.lr == (1e-4 if rank else 1e-6)
+
+
+@pytest.mark.parametrize("wrong", ["", "top", "top:", "top:-1", "top:1.5", "lora:0", "lora:²", "8"])
+def test_what_cannot_be_trained(wrong, capsys):
+    with pytest.raises(SystemExit):
+        get_args(["--train", wrong])
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and "is not of the form all, lora:RANK or top:LAYERS" in line
 
 
 def test_the_number_of_flags_has_a_bound(capsys):
@@ -260,7 +278,7 @@ def test_the_number_of_flags_has_a_bound(capsys):
 @pytest.mark.parametrize("flag", ["--dry-run-memory", "--show-recipe", "--packed", "--merge-turns",
                                   "--reference", "--offload-optimizer", "--skip-first-eval",
                                   "--whiten", "--no-critic", "--value-grad-trunk", "--env-threads",
-                                  "--env-timeout"])  # fmt: skip
+                                  "--env-timeout", "--lora-rank"])  # fmt: skip
 def test_a_flag_of_earlier_versions_is_unknown(flag, capsys):
     with pytest.raises(SystemExit):
         get_args([flag])
@@ -290,7 +308,7 @@ def test_each_agent_has_a_process_where_memory_allows(model, monkeypatch):
 
 @pytest.mark.parametrize(("ranks", "processes"), [(1, 32), (4, 8)])
 def test_agents_take_a_quarter_of_the_free_memory(ranks, processes, monkeypatch):
-    monkeypatch.setattr(recipes, "RANKS_HERE", ranks)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     lines = "MemTotal:       99999999 kB\nMemAvailable:   12792968 kB\n"  # 13.1 GB / 4 / 100 MB
     monkeypatch.setattr("builtins.open", mock_open(read_data=lines))
     assert recipes.agent_workers() == processes
@@ -389,7 +407,7 @@ def test_the_names_of_environments_are_printed():
     "line",
     ["", "--env-name crafter", "--env-name crafter --model org/m", "--advantages turn-gae",
      "--advantages grpo --group-size 8", "--advantages rloo --group-size 8 --model org/m",
-     "--env-name agent:examples.openai_agent:solve", "--kl-coef 0 --lora-rank 4",
+     "--env-name agent:examples.openai_agent:solve", "--kl-coef 0 --train lora:4",
      "--eval-only --temperature 0", "--template-kwargs '{\"enable_thinking\": false}'"],
 )  # fmt: skip
 def test_the_recipe_is_a_command_line(line, capsys):

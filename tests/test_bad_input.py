@@ -161,7 +161,12 @@ FLAGS = [
     ("--advantages turn-gae --lam-token 0", "turn-gae has no --lam-token; leave it out"),
     ("--num-turns 9 --lr-schedule linear", "--lr-schedule linear falls to 0 over --num-updates"),
     ("--offload reference --kl-coef 0", "--kl-coef 0 has no reference for --offload reference"),
-    ("--offload both --lora-rank 2", "--lora-rank has no copy as a reference for --offload both"),
+    (
+        "--offload both --train lora:2",
+        "--train lora:2 has no copy as a reference for --offload both",
+    ),
+    ("--train top:0", "'top:0' is not of the form all, lora:RANK or top:LAYERS"),
+    ("--train top:2 --zero-stage 3", "--train top:2 needs --zero-stage 0, 1 or 2"),
     ("--offload optimizer", "--offload optimizer needs --zero-stage 1, 2 or 3"),
     ("--memory full --memory-length 3", "--memory full shows every turn; leave --memory-length"),
     ("--memory periodic --memory-length 0", "memory length must be >= 1 for a periodic memory"),

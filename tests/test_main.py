@@ -477,7 +477,7 @@ def test_collect_keeps_the_prompt_of_a_time_limit():
 @pytest.mark.parametrize(
     "flags",
     [
-        "--lora-rank 2",
+        "--train lora:2",
         "--dtype bfloat16 --rows packed --gradient-checkpointing",
         "--tis-cap 2",
         "--offload reference",
@@ -503,11 +503,11 @@ def test_other_ways_to_train(flags, run, model_dir, tmp_path):
 
 
 def test_a_run_with_adapters_goes_on_from_them(model_dir, tmp_path):
-    run = train(tmp_path / "run", model_dir, "--lora-rank 2 --num-updates 1")
+    run = train(tmp_path / "run", model_dir, "--train lora:2 --num-updates 1")
     state = load_checkpoint(run)["agent"]["stepper"]["actor_critic"]
     assert all("lora_" in name for name in state if name.startswith("lm."))
     main.main(get_args(["--resume", str(run), "--num-updates", "2"]))
-    straight = train(tmp_path / "straight", model_dir, "--lora-rank 2")
+    straight = train(tmp_path / "straight", model_dir, "--train lora:2")
 
     def drop_times(record):
         return {k: v for k, v in record.items() if not k.startswith(CLOCK)}

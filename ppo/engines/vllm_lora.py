@@ -31,7 +31,7 @@ def make_engine_with_adapters(
     """
     ranks = sorted(get_args(MaxLoRARanks))
     if not 1 <= lora_rank <= ranks[-1]:
-        raise UserError(f"--engine vllm-lora needs --lora-rank 1 to {ranks[-1]}, got {lora_rank}")
+        raise UserError(f"--engine vllm-lora needs --train lora:RANK, up to {ranks[-1]}")
     largest = min(rank for rank in ranks if rank >= lora_rank)
     weights = SeparateAdapters(largest)
     return VLLMEngine(tokenizer, ends, response_limit, temperature, weights=weights, **settings)

@@ -71,7 +71,7 @@ def accept_adapters(lm, compute: Compute) -> None:
         if lacks_memory(error):
             raise
         problem = f"do not fit {type(lm).__name__} ({reason_of(error)})"
-        raise UserError(f"--lora-rank: peft's adapters {problem}") from error
+        raise UserError(f"--train lora: peft's adapters {problem}") from error
 
 
 def test_turns(lm, tokens: int) -> tuple[Tensor, Tensor]:

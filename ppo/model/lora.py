@@ -88,11 +88,11 @@ def add_adapters(lm, rank: int, dtype: torch.dtype) -> None:
     linear = {name: layer for name, layer in lm.named_modules() if isinstance(layer, nn.Linear)}
     largest = max((min(x.in_features, x.out_features) for x in linear.values()), default=rank)
     if rank > largest:
-        raise UserError(f"--lora-rank {rank} is above the rank of every matrix, {largest} at most")
+        raise UserError(f"--train lora:{rank} is above the rank of every matrix, {largest} at most")
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise UserError(f"--lora-rank needs peft ({error})") from error
+        raise UserError(f"--train lora:{rank} needs peft ({error})") from error
     # Llama 4's routers are linear layers that return more than a product.
     routers = [name for name, x in linear.items() if type(x).forward is not nn.Linear.forward]
     config = LoraConfig(

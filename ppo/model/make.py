@@ -38,6 +38,7 @@ def make_model(generation, update, device: str, seed: int):
             packed=choose_packing(update.rows, device, dtype),
             recompute=update.gradient_checkpointing,
             lora_rank=update.lora_rank,
+            top_layers=update.top_layers,
             tokens=tokens,
         )
     if in_shards(update):
@@ -72,12 +73,13 @@ def computing(update, lm):
 
 def build(
     lm, critic_layers: int | None, dtype: torch.dtype = torch.float32, packed: bool = False,
-    recompute: bool = False, lora_rank: int = 0, tokens: int = 0,
+    recompute: bool = False, lora_rank: int = 0, top_layers: int = 0, tokens: int = 0,
 ) -> ActorCritic:  # fmt: skip
     """Put an actor-critic together. What a run does not use is not imported.
 
     critic_layers: None: there is no critic; packed: train on turns without padding
-    recompute: compute activations again in the backward pass; lora_rank: 0: no adapters
+    recompute: compute activations again in the backward pass
+    lora_rank: 0: no adapters; top_layers: the only ones that are trained, 0: all
     tokens: most tokens of a prompt and its response
     UserError: `ppo.model.acceptance` refuses it, it has too few layers, or peft is missing
     """
@@ -89,8 +91,12 @@ def build(
         problem = f"must be 0..{n_layers} for this model, got {critic_layers}"
         raise UserError(f"--critic-layers {problem}")
     if critic_layers is None:
-        return _without_critic(lm, compute, lora_rank)
-    if lora_rank:
+        return _without_critic(lm, compute, lora_rank, top_layers)
+    if top_layers:
+        from ppo.model.top_layers import TopLayersActorCritic
+
+        actor_critic = TopLayersActorCritic(top_layers, lm, critic_layers, compute)
+    elif lora_rank:
         from ppo.model.lora import LoraActorCritic
 
         actor_critic = LoraActorCritic(lora_rank, lm, critic_layers=critic_layers, compute=compute)
@@ -101,7 +107,11 @@ def build(
     return actor_critic
 
 
-def _without_critic(lm, compute: Compute, lora_rank: int) -> ActorCritic:
+def _without_critic(lm, compute: Compute, lora_rank: int, top_layers: int) -> ActorCritic:
+    if top_layers:
+        from ppo.model.top_layers import TopLayersActor
+
+        return TopLayersActor(top_layers, lm, compute)
     if lora_rank:
         from ppo.model.lora import LoraActor
 
@@ -114,8 +124,8 @@ def _without_critic(lm, compute: Compute, lora_rank: int) -> ActorCritic:
 
 
 def make_reference(update, actor_critic: ActorCritic):
-    """Return the frozen initial model where `update.reference` keeps it, or the actor without its
-    adapters.
+    """Return the frozen initial model where `update.reference` keeps it, or as what was trained
+    began: the actor without its adapters, or with the layers that it had.
 
     What it is called with and returns is as in `Reference`.
     """
@@ -123,6 +133,10 @@ def make_reference(update, actor_critic: ActorCritic):
         from ppo.model.reference import NoReference
 
         return NoReference()
+    if update.top_layers:
+        from ppo.model.top_layers import TopLayersReference
+
+        return TopLayersReference(actor_critic)
     if update.lora_rank:
         from ppo.model.lora import AdaptersOff
 

@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 
 from common.errors import RunError
+from common.processors import ranks_here
 from run.doctor import host
 from run.doctor.finding import Check, Finding, examine, failed, line_of, passed
 
@@ -52,11 +53,11 @@ def failures_or_first(findings: list[Finding]) -> list[Finding]:
 
 def check_machine(args) -> int:
     """Print a line per check. Returns the exit code: 1 if one of them fails on any rank."""
-    report, here = Report(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    report = Report()
     report(Check("versions", host.versions, host.INSTALL))
     report(Check("locale", host.encoding, "export LC_ALL=C.UTF-8"))
     report(Check("open files", host.open_files, "ulimit -Hn 65536 as root"))
-    report(Check("shared memory", partial(host.shared_memory, ranks=here), "one rank"))
+    report(Check("shared memory", partial(host.shared_memory, ranks=ranks_here()), "one rank"))
     if report(Check("libraries", load_libraries, host.INSTALL)):  # else nothing below can be loaded
         try:
             check_run(args, report)

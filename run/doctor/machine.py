@@ -70,5 +70,5 @@ def disk(args) -> Finding:
     needed = (KEPT + 1) * 3 * FP32 * trained(shape, setting) + 2 * setting.itemsize * shape.model
     free = shutil.disk_usage(place).free
     found = f"{KEPT} checkpoints, the next one and the model take {needed / 1e9:.2f} GB"
-    remedy = "--run-dir on a larger disk, or --lora-rank 16, whose checkpoints are small"
+    remedy = "--run-dir on a larger disk, or --train lora:16, whose checkpoints are small"
     return judged(needed <= free, f"{found}; {place} has {free / 1e9:.2f} GB free", remedy)

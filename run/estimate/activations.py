@@ -16,12 +16,13 @@ def casts(shape: Shape, setting: Setting) -> tuple[int, int, int]:
     """Return the bytes of the bf16 copies that autocast makes of fp32 matrices: those of the
     actor's layers, of lm_head and of the critic's layers.
 
-    With LoRA the frozen actor is already in bf16. In ZeRO stage 3 copies of layers do not stay.
+    With LoRA the frozen actor is already in bf16. Copies of other frozen matrices do not stay, nor
+    do those of layers in ZeRO stage 3.
     """
     width = 2 * (setting.itemsize < FP32)
     head = width * (not setting.lora_rank) * shape.vocab * shape.hidden
     stay = width * (setting.zero_stage < 3)
-    actor = stay * (not setting.lora_rank) * shape.n_layers * shape.layer
+    actor = stay * (not setting.lora_rank) * setting.trained_layers(shape.n_layers) * shape.layer
     return actor, head, stay * setting.critic_layers * shape.layer
 
 
@@ -63,7 +64,7 @@ def kept(shape: Shape, setting: Setting) -> tuple[int, int]:
     the critic is a head without layers, the trunk is the whole model and computes all tokens. A
     layer that is recomputed keeps its input.
     """
-    L, k, top = shape.n_layers, setting.critic_layers, 0
+    L, k, top = setting.trained_layers(shape.n_layers), setting.critic_layers, 0
     layer = setting.token_budget * saved_per_token(shape, setting)
     if setting.gradient_checkpointing:
         layer = setting.token_budget * setting.itemsize * shape.hidden
@@ -98,7 +99,7 @@ def backward_of_log_probs(shape: Shape, setting: Setting) -> int:
     It holds five blocks in fp32, and 4 V D bytes: the sum of lm_head's gradients and, in bf16, a
     copy of lm_head. Or there are three such matrices, while a gradient is added or cast.
     """
-    matrix = 0 if setting.lora_rank else shape.vocab * shape.hidden
+    matrix = 0 if setting.frozen_head else shape.vocab * shape.hidden
     return max(4 * matrix + 20 * logits(shape, setting), 3 * setting.itemsize * matrix)
 
 
@@ -124,7 +125,7 @@ def activations(shape: Shape, setting: Setting) -> int:
         held = copies + actor
         forward = held + head + critic_copies + critic
         critics = held + critic_copies + critic + (critic > 0) * top
-        below_top = held - actor // shape.n_layers + below
+        below_top = held - actor // setting.trained_layers(shape.n_layers) + below
         layers = forward, critics, held + log_probs, held + top, below_top
     return head_gathered + max(*layers, (embeddings > 0) * (2 * embeddings + late))
 

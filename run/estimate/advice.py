@@ -71,7 +71,7 @@ def impossible(model: str, shape: Shape, setting: Setting, device: int) -> str:
         )
     if setting.cuda and not in_shards(setting) and whole > device:
         reason = f"each rank loads the whole model in fp32, {whole / 1e9:.1f} GB"
-        return f"{begin}, and {reason}; --zero-stage 3 without --lora-rank loads it in shards"
+        return f"{begin}, and {reason}; --zero-stage 3 without --train loads it in shards"
     return ""
 
 
@@ -117,6 +117,8 @@ def setting_of(args, device: int) -> Setting:
         and args.memory in ("full", "summary", "verbatim"),
         vllm_share=int(args.gpu_memory_utilization * device) if cuda else 0,
         no_critic=args.update.no_critic,
+        lora_rank=args.update.lora_rank,
+        top_layers=args.update.top_layers,
         reference=args.update.reference,
         offload_optimizer=args.update.offload_optimizer,
     )
@@ -201,7 +203,7 @@ def changes(setting: Setting) -> dict[str, dict]:
         f"--zero-stage {stage}": dict(zero_stage=stage if setting.ranks > 1 else now),
         f"{first}--offload optimizer": dict(zero_stage=max(1, now), offload_optimizer=True),
         "no --offload optimizer": dict(offload_optimizer=False),
-        "--lora-rank 16": dict(lora_rank=16, reference="device"),
+        "--train lora:16": dict(lora_rank=16, reference="device"),
         "--offload reference": dict(reference="host"),
         "no --offload reference": dict(reference="device"),
         "--gradient-checkpointing": dict(gradient_checkpointing=True),

@@ -52,21 +52,16 @@ def loading(shape: Shape, setting: Setting) -> int:
     critic = setting.critic_layers * shape.layer
     if in_shards(setting):
         gathered = shape.vocab * shape.hidden + 2 * critic
-        reference = setting.shard(setting.itemsize * shape.model, 3)
-        whole = FP32 * (setting.shard(shape.model, 3) + gathered)
-        return whole + (setting.reference == "sharded") * reference
-    copied = setting.reference in ("device", "sharded") and not setting.lora_rank
-    return FP32 * (shape.model + critic) + copied * setting.itemsize * shape.model
+        weights = FP32 * (setting.shard(shape.model, 3) + gathered)
+    else:
+        weights = FP32 * (shape.model + critic)
+    return weights + reference(shape, setting) * (setting.reference != "host")
 
 
 def states(shape: Shape, setting: Setting) -> dict[str, int]:
     """Return the bytes of each term that persists between updates, on the device or the host."""
     s, stage, count = setting.itemsize, setting.zero_stage, trained(shape, setting)
-    # LoRA freezes the model in the compute dtype, and the frozen model is the reference. Frozen
-    # norms and biases are fp32, but too small to count.
-    frozen = shape.model if setting.lora_rank else 0
-    reference = 0 if setting.lora_rank or setting.reference == "none" else s * shape.model
-    parameters = FP32 * setting.shard(count, 3) + s * setting.shard(frozen, 3)
+    parameters = FP32 * setting.shard(count, 3) + setting.shard(frozen(shape, setting), 3)
     # With offloading, stages 2 and 3 keep gradients on the host
     gradients = 0 if setting.offload_optimizer and stage > 1 else setting.shard(count, 2)
     # AdamW holds two averages. Stages 1 and 2 add a copy of their shard of the parameters, and
@@ -79,15 +74,38 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     held = turns * (4 * setting.prompt_limit + (4 + 4 + 18) * setting.response_limit)
     ids = 2 * setting.prompt_limit + setting.response_limit
     held += setting.ranks * setting.n_env * 40 * ids
+    known = setting.n_env * setting.e_len * setting.length * shape.hidden * s  # of the own turns
     return {
         "parameters": parameters,
         "gradients": FP32 * gradients + (stage == 3) * bucket(shape, setting),
         "optimizer": numbers * FP32 * setting.shard(count, 1),
-        "reference": ceil(reference / (setting.ranks if setting.reference == "sharded" else 1)),
+        "reference": reference(shape, setting),
         # a mask and 7 numbers, of which values and returns need a critic
         "batch: tensors": turns * setting.response_limit * (1 + (7 - 2 * setting.no_critic) * FP32),
         "batch: lists": held,
-    }
+    } | ({"known states": known} if setting.top_layers else {})
+
+
+def frozen(shape: Shape, setting: Setting) -> int:
+    """Return the bytes of the weights that are not trained.
+
+    LoRA freezes the model in the compute dtype; its norms and biases are fp32, but too small to
+    count. What lies below the top layers is in fp32.
+    """
+    if setting.top_layers:
+        return FP32 * (shape.model - setting.top_layers * shape.layer - shape.hidden)
+    return setting.itemsize * shape.model * (setting.lora_rank > 0)
+
+
+def reference(shape: Shape, setting: Setting) -> int:
+    """Return the bytes of the frozen initial model: none with LoRA, where it is the base; a copy of
+    the layers that are trained, or that the critic copies, in fp32; or one of the whole model."""
+    if setting.lora_rank or setting.reference == "none":
+        return 0
+    if setting.top_layers:
+        return FP32 * max(setting.top_layers, setting.critic_layers) * shape.layer
+    ranks = setting.ranks if setting.reference == "sharded" else 1
+    return ceil(setting.itemsize * shape.model / ranks)
 
 
 def engine(shape: Shape, setting: Setting) -> int:

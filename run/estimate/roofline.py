@@ -95,7 +95,8 @@ def scoring(shape: Shape, setting: Setting) -> float:
     L, k, layer = shape.n_layers, setting.critic_layers, layer_flops(shape, setting.length)
     values = L * layer * (not setting.no_critic)
     actor = values if setting.tis_cap else (L + k) * layer + head_flops(shape, setting)
-    reference = 0 if setting.reference == "none" else L * layer + head_flops(shape, setting)
+    again = setting.trained_layers(L)  # what lies below is known from the actor's pass
+    reference = 0 if setting.reference == "none" else again * layer + head_flops(shape, setting)
     return turns(setting) * (actor + reference)
 
 
@@ -104,15 +105,18 @@ def training(shape: Shape, setting: Setting) -> float:
 
     A backward pass takes twice as many as a forward pass. Matrices that LoRA freezes have no
     gradient, so their backward pass takes as many as the forward pass. Checkpointing adds a forward
-    pass of the layers, and logits are always computed twice.
+    pass of the layers, and logits are always computed twice. What lies below the top layers is
+    known from scoring in the first epoch, and computed forward in each other.
     """
     again, frozen = setting.gradient_checkpointing, setting.lora_rank > 0
+    top = setting.trained_layers(shape.n_layers)
     layer = layer_flops(shape, setting.length)
     matrices = 2 * setting.length * shape.layer  # `layer` without the attention
-    actor = shape.n_layers * ((3 + again) * layer - frozen * matrices)
+    actor = top * ((3 + again) * layer - frozen * matrices)
     critic = setting.critic_layers * (3 + again) * layer
-    head = (4 - frozen) * head_flops(shape, setting)
-    return setting.ppo_epoch * turns(setting) * (actor + critic + head)
+    head = (4 - setting.frozen_head) * head_flops(shape, setting)
+    below = (setting.ppo_epoch - 1) * (shape.n_layers - top) * layer
+    return turns(setting) * (setting.ppo_epoch * (actor + critic + head) + below)
 
 
 def layer_flops(shape: Shape, tokens: int) -> int:

@@ -24,6 +24,7 @@ class Setting:
     offload_optimizer: bool = False
     reference: str = "device"  # or host, sharded
     lora_rank: int = 0  # 0: all parameters are trained
+    top_layers: int = 0  # K, that are trained; 0: all
     no_critic: bool = False  # then k is 0
     ppo_epoch: int = 1
     tis_cap: float | None = None  # None: scoring computes log pi_old
@@ -37,6 +38,15 @@ class Setting:
     def length(self) -> int:
         return self.prompt_limit + self.response_limit
 
+    def trained_layers(self, n_layers: int) -> int:
+        """Return how many of the actor's layers keep what the backward pass needs."""
+        return self.top_layers or n_layers
+
+    @property
+    def frozen_head(self) -> bool:
+        """Whether embeddings and lm_head have no gradient."""
+        return self.lora_rank + self.top_layers > 0
+
     def engine_weights(self, parameters: int) -> int:
         """Return the bytes of a model's weights that vLLM holds on each rank."""
         return ceil(self.itemsize * parameters / self.sharing)
@@ -44,7 +54,7 @@ class Setting:
     def on_host(self, term: str) -> bool:
         """Return whether a term is in host memory. False on a CPU, which has only one memory."""
         moved = {"optimizer": self.offload_optimizer, "reference": self.reference == "host"}
-        return self.cuda and moved.get(term, term == "batch: lists")
+        return self.cuda and moved.get(term, term in ("batch: lists", "known states"))
 
     def shard(self, count: int, from_stage: int) -> int:
         """Return this rank's share of `count` numbers that ZeRO shards from `from_stage` on."""

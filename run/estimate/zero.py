@@ -14,11 +14,13 @@ def trained(shape: Shape, setting: Setting) -> int:
 
     The critic has k layers, a norm of D and a head of D + 1. The model is trained whole, or with
     LoRA through r (in + out) numbers per matrix of a layer: q D+Q, k and v D+K, o Q+D, gate and up
-    D+F, down F+D.
+    D+F, down F+D; or its top K layers are, and a norm.
     """
     critic = setting.critic_layers * shape.layer + 2 * shape.hidden + 1
     critic = 0 if setting.no_critic else critic
     sides = 7 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 3 * shape.intermediate
+    if setting.top_layers:
+        return critic + setting.top_layers * shape.layer + shape.hidden
     return critic + (setting.lora_rank * shape.n_layers * sides or shape.model)
 
 

@@ -39,7 +39,7 @@ def test_every_model_has_a_card(run, model_dir):
 
 def test_a_card_names_the_base_of_its_model(run, tmp_path):
     about = json.loads((run / "args.json").read_text())
-    about["args"] |= {"model": "org/base", "lora_rank": 8, "prompts": {"toy": {"system": "Go."}}}
+    about["args"] |= {"model": "org/base", "train": "lora:8", "prompts": {"toy": {"system": "Go."}}}
     (tmp_path / "args.json").write_text(json.dumps(about))
     card = model_card(tmp_path, 3)
     assert "base_model: org/base\n" in card and "The folder `adapter` holds the LoRA" in card

@@ -130,7 +130,7 @@ def trained(layout, token_budget: int, lora_rank=0, **options):
 
 @pytest.mark.parametrize(
     "options",
-    [dict(), dict(packed=True), dict(recompute=True), dict(lora_rank=2),
+    [dict(), dict(packed=True), dict(recompute=True), dict(lora_rank=2), dict(top_layers=1),
      dict(packed=True, recompute=True, lora_rank=2)],
 )  # fmt: skip
 @pytest.mark.parametrize("token_budget", [60, 10**6])

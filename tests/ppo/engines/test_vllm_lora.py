@@ -54,7 +54,7 @@ def test_adapters_beside_the_weights_are_the_trainers(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 513])
 def test_a_rank_that_vllm_does_not_have(rank, tokenizer):
-    with pytest.raises(ValueError, match=f"needs --lora-rank 1 to 512, got {rank}$"):
+    with pytest.raises(ValueError, match="needs --train lora:RANK, up to 512$"):
         make_engine_with_adapters(tokenizer, {0}, 8, 1.0, lora_rank=rank, model="none", **SETTINGS)
 
 

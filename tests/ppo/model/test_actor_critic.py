@@ -12,6 +12,7 @@ from ppo.model.actor_critic import Reference
 from ppo.model.lora import AdaptersOff
 from ppo.model.make import build, make_model, make_reference, note_dtype
 from ppo.model.reference import HostReference
+from ppo.model.top_layers import TopLayersReference
 
 PROMPT, RESPONSE = [5, 6, 7, 8], [9, 10, 11]
 
@@ -162,7 +163,7 @@ def models_of(model_dir: str, device: str = "cpu", **changes):
     flags = dict(
         model=model_dir, dtype="auto", prompt_limit=64, response_limit=8, rows="auto",
         critic_layers=1, gradient_checkpointing=False,
-        lora_rank=0, reference="device",
+        lora_rank=0, top_layers=0, reference="device",
         template_kwargs={}, no_critic=False, zero_stage=0,
     )  # fmt: skip
     flags = SimpleNamespace(**(flags | changes))
@@ -180,6 +181,7 @@ def test_the_models_of_a_command_line(model_dir):
     assert_close(reference(turns), actor_critic(turns).logps)
     assert isinstance(models_of(model_dir, reference="host")[1], HostReference)
     assert isinstance(models_of(model_dir, lora_rank=2)[1], AdaptersOff)
+    assert isinstance(models_of(model_dir, top_layers=1)[1], TopLayersReference)
 
 
 NATIVE = "note: --dtype bfloat16 is faster: this processor has it"

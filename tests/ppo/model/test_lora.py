@@ -36,7 +36,7 @@ def with_adapters(**options) -> ActorCritic:
 def test_a_rank_above_that_of_every_matrix_is_refused():
     lm = make_lm()
     widest = max(min(each.weight.shape) for each in lm.modules() if hasattr(each, "in_features"))
-    with pytest.raises(UserError, match=f"--lora-rank {widest + 1} is above .* {widest} at most"):
+    with pytest.raises(UserError, match=f"--train lora:{widest + 1} is above .* {widest} at most"):
         build(lm, 1, lora_rank=widest + 1)
 
 
@@ -56,7 +56,7 @@ class Particular(torch.nn.Module):
 def test_layers_that_fail_with_adapters_are_refused_in_one_line():
     lm = make_lm()
     lm.model.layers[0].mlp.down_proj = Particular(lm.model.layers[0].mlp.down_proj)
-    line = r"^--lora-rank: peft's adapters do not fit Qwen2ForCausalLM \(a peft.* is not for me\)$"
+    line = r"^--train lora: peft's adapters do not fit Qwen2ForCausalLM \(a peft.* is not for me\)$"
     with pytest.raises(UserError, match=line):
         build(lm, 1, lora_rank=4)
 

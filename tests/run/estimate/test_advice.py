@@ -146,7 +146,7 @@ def test_advice_begins_with_what_helps_most():
         if "." in word and word[0].isdigit()
     ]
     assert sizes == sorted(sizes) and "\n" not in line
-    assert "8 ranks and --zero-stage 3 (fits)" in changes and "--lora-rank 16 (fits)" in changes
+    assert "8 ranks and --zero-stage 3 (fits)" in changes and "--train lora:16 (fits)" in changes
     assert "--zero-stage 1 --offload optimizer" in changes
     assert "--offload reference" in changes and "--gradient-checkpointing" in changes
     assert "gpu-memory-utilization" not in changes  # generation is not the peak
@@ -213,7 +213,7 @@ def test_the_host_may_be_too_small():
     )  # fmt: skip
     line = advice.advice(QWEN, setting, (10**12, 10**11))
     assert line.startswith("the run needs 2") and "of the host per rank, which has 100.0 GB" in line
-    assert "no --offload optimizer" in line and "--lora-rank 16" in line
+    assert "no --offload optimizer" in line and "--train lora:16" in line
 
 
 def test_the_batches_of_the_warm_up_may_be_too_large_for_the_host():

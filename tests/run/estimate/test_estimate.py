@@ -150,6 +150,19 @@ def test_lora_freezes_the_model_in_the_compute_dtype(shape):
     assert terms["reference"] == 0  # the reference is the model without adapters
 
 
+@pytest.mark.parametrize(("critic_layers", "critic"), [(1, 145), (2, 281)])
+def test_the_top_layers_alone_are_trained(critic_layers, critic, shape):
+    # K = 1: a layer of 136 and the norm of 4; 6 turns of 6 tokens have 4 numbers each
+    setting = replace(SETTING, top_layers=1, critic_layers=critic_layers, e_len=3, itemsize=2)
+    terms = at("backward", shape, setting)
+    assert terms["parameters"] == 4 * (452 + critic)
+    assert terms["gradients"] == 4 * (140 + critic) and terms["optimizer"] == 8 * (140 + critic)
+    assert terms["reference"] == 4 * critic_layers * 136  # from the first layer that is copied
+    assert terms["known states"] == 6 * 6 * 4 * 2
+    assert at("backward", shape, replace(setting, cuda=True))["known states"] == 0  # on the host
+    assert activations.casts(shape, setting)[0] == 2 * 136
+
+
 def test_without_a_critic_its_memory_is_not_counted(shape):
     plain = replace(SETTING, critic_layers=0, e_len=3)
     setting = replace(plain, no_critic=True)

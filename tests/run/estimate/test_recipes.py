@@ -110,7 +110,7 @@ def test_a_normal_run_on_a_gpu_warns_in_one_line(size, models, gpu, monkeypatch,
     assert message.count("\n") == (size == 24)
     if size == 24:  # 1.5B without LoRA: the estimate is 46.3 GB
         assert message.startswith("this may not fit: the run needs 46.3 GB of the device per rank")
-        assert "--lora-rank 16 (fits)" in message
+        assert "--train lora:16 (fits)" in message
     monkeypatch.setattr(advice, "capacities", lambda ranks: (3 * 10**9, 500 * 10**9))
     # weights of 3.1 GB: 4 GPUs of 3 GB hold them in half of their memory, 2 do not
     with pytest.raises(UserError, match="vLLM needs 3.1 GB there .* --engine vllm:4 spreads them"):

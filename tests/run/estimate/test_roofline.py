@@ -64,6 +64,14 @@ def test_training_is_three_forward_passes():
     assert training(SHAPE, replace(SETTING, lora_rank=1)) == 12 * 18624
 
 
+def test_frozen_layers_are_computed_once():
+    # K = 1: the reference is a layer and the head, 2080; the actor's pass is whole
+    top = replace(SETTING, top_layers=1)
+    assert scoring(SHAPE, top) == 6 * (7840 + 2080)
+    # a layer and the critic's 3 * 1920 each and the head 3 * 160, twice; two layers forward, once
+    assert training(SHAPE, top) == 6 * (2 * 12000 + 2 * 1920)
+
+
 def test_the_dtype_decides_how_fast_matrices_are_multiplied():
     # 1000 operations a second in fp32, 4000 in bf16
     full = seconds(SHAPE, SETTING, DEVICE)
