@@ -55,6 +55,7 @@ class Cloning(Trained):
     turns: list | None = flag(None, "what to imitate: player:FAMILY[:TASK], RUN or FILE.jsonl", nargs="+", type=str)
     out: Path | None = flag(None, "directory of the model that is made", type=Path, metavar="DIR")
     prompts: Path | None = flag(None, "your own prompts for scripted players and evaluations, as --prompts of main.py", type=prompts_file, metavar="FILE")
+    memory: Literal["mixed", "full"] = flag("mixed", "what prompts of scripted players show: a window of turns, in several lengths, or all turns, as --memory full of main.py")
     min_return: float = flag(-1e9, "imitate the episodes of a run that have this return or more", type=float)
     steps: Count = flag(100, "optimizer steps")
     batch: Count = flag(16, "turns per optimizer step")
@@ -106,7 +107,13 @@ def clone(args: Cloning) -> None:
     ranks.wait()
     turns = []
     for source in args.turns:
-        turns += read_turns(source, args.min_return, args.seed, own_words(args.prompts, source))
+        turns += read_turns(
+            source,
+            args.min_return,
+            args.seed,
+            own_words(args.prompts, source),
+            args.memory == "full",
+        )
     generation = SimpleNamespace(
         model=args.model, prompt_limit=args.prompt_limit, response_limit=0, template_kwargs={}
     )

@@ -18,6 +18,7 @@ from common.plugins import UserError
 from common.template import is_message
 from envs.prompts import filled
 from envs.text_env import act, begin
+from memory.variants import FullMemory
 from memory.window import WindowMemory
 from models.players import PLAYERS
 from models.remembering import demonstrations as remembered
@@ -25,17 +26,19 @@ from run.dialogue_log import episodes_of, read_log
 from storage.minibatch import Sample
 
 PLAYER = "player:"
+ALL_TURNS = 10**6  # more than an episode has
 
 
 def demonstrations(
-    player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0, table=None
-):
+    player, episodes: int, seed: int, longest_memory: int = 0, shortest: int = 0, table=None,
+    full: bool = False,
+):  # fmt: skip
     """Return (messages, response) of every turn that the player plays.
 
     The memory's length cycles from shortest to longest_memory. If prompts always showed the last
     turn, a clone would learn to rely on it and fail in the first turn.
 
-    table: a user's own prompts, see `envs.prompts`
+    full: prompts show all turns instead; table: a user's own prompts, see `envs.prompts`
     """
 
     def worded(observation):
@@ -44,9 +47,10 @@ def demonstrations(
     turns = []
     for episode in range(episodes):
         observation = worded(begin(player.env, seed * 100_003 + episode))
-        memory = WindowMemory(shortest + episode % (longest_memory - shortest + 1))
+        length = shortest + episode % (longest_memory - shortest + 1)
+        memory = FullMemory(0) if full else WindowMemory(length)
         memory.reset(observation)
-        player.memory_length = memory.length
+        player.memory_length = ALL_TURNS if full else length
         player.start()
         done = False
         while not done and (responses := player.respond(observation.text)) is not None:
@@ -58,11 +62,14 @@ def demonstrations(
     return turns
 
 
-def play_tasks(players, tasks: dict, seed: int, table: dict | None = None) -> list:
+def play_tasks(players, tasks: dict, seed: int, table: dict | None = None, full=False) -> list:
     """Return the demonstrations of all tasks, (messages, response) each.
 
-    players: the module of a player; tasks: as its TASKS; table: as that of `demonstrations`
+    players: the module of a player; tasks: as its TASKS; table, full: as those of `demonstrations`
+    UserError: the player has memories of its own, and `full` asks for another one
     """
+    if full and hasattr(players, "MEMORIES"):
+        raise UserError("--memory full: this player shows how to play with its own memories")
     turns = []
     for task, options in tasks.items():
         options = dict(options)
@@ -73,23 +80,29 @@ def play_tasks(players, tasks: dict, seed: int, table: dict | None = None) -> li
         else:
             shortest = getattr(players, "SHORTEST_MEMORY", 0)
             longest = players.LONGEST_MEMORY
-            task_turns = demonstrations(player, episodes, seed, longest, shortest, table)
+            task_turns = demonstrations(player, episodes, seed, longest, shortest, table, full)
         print(f"{task}: {len(task_turns)} turns in {episodes} episodes", flush=True)
         turns += task_turns
     return turns
 
 
-def read_turns(source: str, least: float, seed: int, table: dict | None = None) -> list:
+def read_turns(
+    source: str, least: float, seed: int, table: dict | None = None, full: bool = False
+) -> list:
     """Return the demonstrations of `player:FAMILY` or `player:FAMILY:TASK`, a run, or a JSONL file.
 
     least: the smallest return of an episode of a run that is imitated
-    table: a user's own prompts for a scripted player, as that of `demonstrations`
+    table, full: of a scripted player, as those of `demonstrations`
     Returns pairs: a prompt, as messages or as text with its special tokens, and a response.
-    UserError: there is nothing to imitate there
+    UserError: there is nothing to imitate there, or `full` is for something else than a player
     """
     if source.startswith(PLAYER):
         _, players, tasks = player_of(source.removeprefix(PLAYER))
-        return play_tasks(players, tasks, seed, table)
+        return play_tasks(players, tasks, seed, table, full)
+    if full:
+        raise UserError(
+            f"--memory full is for scripted players; --turns {source} has prompts already"
+        )
     path = Path(source)
     if path.is_dir():
         turns = list(good_turns(path, least))

@@ -26,6 +26,7 @@ SETTINGS = {
     "packed": "--eval-interval 1 --eval-episodes 2 --num-updates 2",
     "float32": "--dtype float32",
     "adapters": "--train lora:2 --gradient-checkpointing",
+    "top": "--train top:1 --ppo-epoch 2",
     "merged": "--rows packed+merged --memory full",
     "grpo": "--advantages grpo --group-size 2 --kl-in loss --kl-coef 0.01 --entropy-coef 0.01",
     "padded": "--rows padded --tis-cap 2 --critic-layers 0 --w-epoch 2 --w-iter 1 --w-fraction 0.5",

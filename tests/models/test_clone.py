@@ -90,6 +90,22 @@ def test_one_task_of_a_scripted_player():
     assert messages[0]["role"] == "system" and isinstance(response, str)
 
 
+def test_a_player_that_is_shown_all_turns():
+    turns = read_turns("player:babyai:goto", 0.0, 1, full=True)
+    before = []
+    for messages, _ in turns:
+        roles = [message["role"] for message in messages]
+        assert roles == ["system", *["user", "assistant"] * (len(roles) // 2 - 1), "user"]
+        if len(messages) > 2:  # else an episode begins
+            assert messages[: len(before)] == before and len(messages) == len(before) + 2
+        before = messages
+    assert max(len(messages) for messages, _ in turns) > 2 * 8
+    with pytest.raises(ValueError, match="--memory full: this player .* its own memories"):
+        read_turns("player:errands", 0.0, 1, full=True)
+    with pytest.raises(ValueError, match="--memory full is for scripted players; --turns x.jsonl"):
+        read_turns("x.jsonl", 0.0, 1, full=True)
+
+
 def test_players_are_asked_in_your_own_words(tmp_path, capsys):
     path = tmp_path / "prompts.toml"
     path.write_text('[babyai]\nsystem = "Please {mission}."\ninstruction = "What now?"\n')
