@@ -151,7 +151,8 @@ def evaluate(args, run, actor_critic, engine, render, update: int) -> None:
         collect(turns, memories, sampler, render, played, 0)
         engine.sleep()
         scoring = Scoring(args.token_budget, run.ranks)
-        figures = thought_information(played.thoughts, actor_critic, scoring)
+        with run.ranks.together():
+            figures = thought_information(played.thoughts, actor_critic, scoring)
         engine.push_weights(actor_critic)  # unchanged: this wakes the engine
     figures |= played.summary() | engine.stats()
     run.log_evaluation(update, envs, figures, played.by_episode())

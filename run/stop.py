@@ -62,6 +62,7 @@ class StoppableRanks(Ranks):
 
     signals: those that this rank received; listens: whether a gather raises Stopped if any rank
     received one, and OtherRankFailed if another rank failed
+    in_step: whether all ranks compute one thing together, in which they would not hear of an error
     serve: called before each gather, where this rank waits: others may share its engine
     """
 
@@ -69,6 +70,7 @@ class StoppableRanks(Ranks):
         self.ranks, self.signals = ranks, signals or Signals()
         self.rank, self.size = ranks.rank, ranks.size
         self.listens, self.failure, self.serve = False, "", serve_nobody
+        self.in_step = False
 
     @property
     def device(self) -> str:
@@ -97,14 +99,26 @@ class StoppableRanks(Ranks):
             self.wait()  # the other ranks learn it where they gather next
 
     @contextmanager
+    def together(self):
+        """All ranks compute one thing in the block. An error that ends it is not reported."""
+        self.in_step = self.size > 1
+        yield
+        self.in_step = False
+
+    @contextmanager
     def listening(self):
-        """Listen inside of the block. An error that ends the block is reported to the others."""
+        """Listen inside of the block. An error that ends the block is reported to the others.
+
+        RanksApart: they do not hear it
+        """
         self.listens = True
         try:
             yield
         except (Stopped, OtherRankFailed):
             raise
         except (Exception, CancelledError) as error:
+            if self.in_step:
+                raise RanksApart(one_line(error)) from error
             self.failure = one_line(error)
             try:
                 with suppress(Stopped):

@@ -18,7 +18,7 @@ from real_runs import CLOCK, launch, load_checkpoint, start, wait_for
 
 import main
 from arguments import get_args
-from common.errors import OtherRankFailed
+from common.errors import OtherRankFailed, RanksApart
 from common.ranks import ALONE, Ranks
 from ppo.engines.lockstep import TransformersEngine
 from recipes import TINY
@@ -351,6 +351,19 @@ def test_a_rank_that_fails_tells_the_others():
     failed, other = both(partial(collecting, happens=broken), collecting)
     assert isinstance(failed, KeyError) and isinstance(other, OtherRankFailed)
     assert str(other) == "rank 0: KeyError: 'torn'"
+
+
+def test_a_failure_in_a_common_step_is_not_reported():
+    """The others are blocked in it, so no gather would come to an end."""
+
+    def fails(ranks):
+        with ranks.listening(), ranks.together():
+            raise KeyError("torn")
+
+    failed, _ = both(fails, lambda ranks: None)
+    assert isinstance(failed, RanksApart) and str(failed) == "KeyError: 'torn'"
+    with pytest.raises(KeyError):
+        fails(StoppableRanks())  # which is alone
 
 
 def test_a_failure_takes_precedence_over_a_signal():
