@@ -17,7 +17,7 @@ from envs.pool.evaluation import all_evaluation_seeds
 from models.remembering import episode, remembering
 from ppo.evaluation import wilson_interval
 
-TASKS = [f"errands-{task}" for task in ("20", "60", "200")]
+TASKS = [f"errands-{task}" for task in ("6", "12", "20", "60", "200")]
 TASKS += [f"told-{task}" for task in ("pickup-2", "pickup-3-16x16", "pickup-5-16x16")]
 MEMORIES = [("window", 0), ("window", 1), ("window", 8), ("action", 8), ("periodic", 8),
             ("full", 0), ("notes", 1), ("summary", 16)]  # fmt: skip

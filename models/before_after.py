@@ -30,6 +30,7 @@ ENVS = {  # player -> the environment that it plays; its task, if there are seve
     "shop": "tools-shop",
     "frozen-lake": "textarena:FrozenLake-v0",
     "errands": "errands-{}",
+    "summarising": "{}",
 }
 RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 

@@ -11,8 +11,10 @@
         --out models/tiny-shop
     python -m models.make --family frozen-lake --layers 3 --vocab-size 320 \\
         --out models/tiny-frozen-lake
-    python -m models.make --family errands --steps 900 --batch 32 --vocab-size 420 \\
+    python -m models.make --family errands --layers 3 --steps 1600 --batch 32 --vocab-size 420 \\
         --out models/tiny-errands
+    python -m models.make --family summarising --steps 1200 --batch 48 --vocab-size 300 \\
+        --out models/tiny-summarising
 
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
 responses. The player's thoughts are right but many of its actions are not, which leaves something

@@ -99,7 +99,8 @@ class ComparisonPlan:
         seeds: only these; seed 1 includes the evaluations of the initial models
         """
         most = max(task.seeds for task in self.comparison.tasks)
-        first = [self.before(t) for t in self.comparison.tasks if not seeds or 1 in seeds]
+        tasks = [] if self.comparison.memories else self.comparison.tasks
+        first = [self.before(task) for task in tasks if not seeds or 1 in seeds]
         chosen = [(method, self.factor(method)) for method in self.comparison.methods]
         order = product(range(1, most + 1), self.comparison.tasks, chosen)
         return first + [
@@ -110,7 +111,10 @@ class ComparisonPlan:
 
     def run(self, task: Task, method: Method, factor: float, seed: int) -> PlannedRun:
         row = row_of(task, method, factor)
-        flags = method_flags(self.scale, task, method, factor, seed) | self.extra
+        flags = method_flags(self.scale, task, method, factor, seed)
+        if self.comparison.memories and seed == 1:
+            flags["eval_interval"] = flags["num_updates"]  # it evaluates its initial model, too
+        flags |= self.extra
         return planned_run(self.folder, row, seed, flags)
 
     def found(self, method: Method, factor: float) -> list[float]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from paper.intervals import ABOUT_INTERVALS, interval, seeds_text
 from paper.methods import Comparison, Method, Task
-from paper.quantities import final_evaluation
+from paper.prompt_lengths import lengths_table, tokens_of
+from paper.quantities import final_evaluation, initial_evaluation
 from paper.rows import measure_of
 from paper.runs import read_run
 from reports.charts import STYLE, colour_of, import_figure, png_of
@@ -42,6 +43,8 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
                 file = f"{path.stem}-{task.env}-{axis}.png"
                 (path.parent / file).write_bytes(png)
                 parts[-1] += f"\n\n![{file}]({file})"
+        if comparison.memories and (table := lengths_table(plan, task)):
+            parts[-1] += f"\n\n{table}"
     parts += [about_after(comparison.tasks[0]), about_commits(found)]
     parts.append(f"## Findings\n\n{comparison.findings}")
     if len(comparison.tasks) > 1:
@@ -113,13 +116,19 @@ def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
     for k, method in enumerate(comparison.methods):
         done = finished_runs(found[task, method])
         after = [final_evaluation(run)[measure] for run in done.values()]
-        first = f"{before[measure]:.3f}" if before and k == 0 else ""
+        if comparison.memories:
+            before = initial_evaluation([*found[task, method].values()])
+        first = f"{before[measure]:.3f}" if before and (k == 0 or comparison.memories) else ""
         each = " ".join(f"{x:.3f}" for x in after)
         turns, minutes = ([max(at) for run in done.values() if (at := points(run, axis))]
                           for axis in AXES)  # fmt: skip
         seeds = f"{len(done)} of {task.seeds}"
         means = [_mean_text(turns, ",.0f"), _mean_text(minutes, ".1f")]
+        if comparison.memories:
+            means.insert(1, _mean_text([tokens_of(run) / 1e6 for run in done.values()], ".2f"))
         rows.append([method.label, first, seeds_text([after]), each or "-", *means, seeds])
+    if comparison.memories:
+        head.insert(4, "million tokens")
     return markdown_table([head, *rows])
 
 

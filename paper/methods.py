@@ -5,19 +5,29 @@ All runs of a task play the same number of environment turns, including the crit
 
 from dataclasses import dataclass, field
 
-from paper.rows import SCALES, TRAINED_EPISODES, PaperRow, measure_of
+from paper.rows import QWEN, SCALES, TRAINED_EPISODES, PaperRow, measure_of
 
 BATCH_TURNS = 256  # minimum turns of an update: 32 x 8
 GROUP_FLAGS = {"group_size": 8}
 SEARCH_SEEDS = (101, 102)  # disjoint from the seeds of the comparison
 # The learning rate of each family's recipe, which a factor multiplies
-LRS = {"paper": {}, "embedded": {"babyai": 2e-4, "baba": 2e-4, "crafter": 2e-4, "tools": 4e-4}}
+LRS = {
+    "paper": {},
+    "embedded": {
+        "babyai": 2e-4,
+        "baba": 2e-4,
+        "crafter": 2e-4,
+        "errands": 3e-4,
+        "tools": 4e-4,
+    },
+}
 PAPER_LR = 1e-6
 TASK_MODELS = {
-    "paper": {"tools": "Qwen/Qwen2.5-3B-Instruct"},
-    "embedded": {  # these tasks need no memory
-        "babyai": "models/tiny",
+    "paper": {"errands": QWEN.format(3), "tools": QWEN.format(3)},
+    "embedded": {
+        "babyai": "models/tiny",  # these tasks need no memory
         "baba": "models/tiny-babaisai",
+        "errands": "models/tiny-errands",
         "tools": "models/tiny-calculator",
     },
 }
@@ -70,6 +80,7 @@ class Comparison:
 
     factors: multiples of the family's learning rate that are tried for each method; (1,): no search
     search_seeds: seeds of the search
+    memories: whether the methods are memories; each then begins at a success of its own
     findings: what the runs show and do not prove, written after they were made
     """
 
@@ -79,6 +90,7 @@ class Comparison:
     about: str
     factors: tuple[float, ...] = (1.0,)
     search_seeds: tuple[int, ...] = SEARCH_SEEDS
+    memories: bool = False
     findings: str = "The runs are not finished."
 
 

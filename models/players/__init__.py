@@ -29,4 +29,5 @@ PLAYERS = {
     "shop": "models.players.shop",
     "frozen-lake": "models.players.frozen_lake",
     "errands": "models.players.errands",
+    "summarising": "models.players.summarising",
 }

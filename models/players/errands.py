@@ -2,8 +2,9 @@
 
 It walks, rings and answers well as long as its prompt tells the errands: by the list itself, by its
 notes or by a summary. Else it rings at the next place, and says any word. Its notes are bad: it
-often writes down nothing of the list, and sometimes it loses a part of it. So what a clone has to
-learn is to write.
+often writes down nothing of the list, and sometimes it loses a part of it. At doors it often says
+any word, though it thinks of the right one. So a clone has to learn what to write, and with every
+memory to do what it thinks.
 """
 
 import re
@@ -14,9 +15,13 @@ from envs.text_env import THINK_ACT
 from memory.summary import ASK
 from models.players.reading import NOTES, SUMMARY, TO_DO, UNKNOWN, Writer, left_of
 
-TASKS = {"20": dict(episodes=480, noise=0.02, begins=0.5, keeps=0.97, stray=0.7)}
+WRITING = dict(noise=0.02, slips=0.5, begins=0.5, keeps=0.97, stray=0.7)
+TASKS = {"6": dict(episodes=1000) | WRITING, "12": dict(episodes=1000) | WRITING}
 # Memory and length, in turn from episode to episode
-MEMORIES = [("notes", 0), ("summary", 8), ("notes", 0), ("notes", 1), ("notes", 0), ("window", 1)]
+MEMORIES = [
+    *(("window", 1), ("window", 4), ("window", 8), ("full", 0)),
+    *(("action", 8), ("periodic", 8), ("notes", 1), ("summary", 8)),
+]
 ERRAND = re.compile(rf"({'|'.join(PLACES)}) ({'|'.join(WORDS)})")
 HERE = re.compile(r"You are at the (\w+)\.")
 # Names have a blank before them wherever they stand, so that each is one token everywhere.
@@ -31,10 +36,11 @@ PASSAGES = [
 
 
 class Player:
-    """noise: share of random actions; the others are those of `reading.Writer`"""
+    """noise: share of random actions; slips: share of answers at doors that are any word; the
+    others are those of `reading.Writer`"""
 
-    def __init__(self, task: str, rng, noise=0.0, **writing):
-        self.env, self.rng, self.noise = Errands(task), rng, noise
+    def __init__(self, task: str, rng, noise=0.0, slips=0.0, **writing):
+        self.env, self.rng, self.noise, self.slips = Errands(task), rng, noise, slips
         self.writer = Writer(rng, **writing)
 
     def start(self) -> None:
@@ -47,6 +53,8 @@ class Player:
         remaining = left[1:] if left and action.startswith("say") else left
         thought = f"{left[0][0]} {side}, {left[0][1]}" if left else UNKNOWN
         learnt = action
+        if action.startswith("say") and self.rng.random() < self.slips:
+            learnt = f"say {self.rng.choice(WORDS)}"
         if self.rng.random() < self.noise:
             learnt = str(self.rng.choice(self.env.actions))
         return self.writer.respond(messages, left, remaining, thought, (learnt, action))

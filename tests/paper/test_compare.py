@@ -12,10 +12,15 @@ from paper.compare import ComparisonPlan
 from paper.compared import mean_curve, points, runs_of, task_table
 from paper.comparisons import COMPARISONS
 from paper.methods import BATCH_TURNS, SEARCH_SEEDS
+from paper.prompt_lengths import lengths_table, prompt_lengths
 from paper.quantities import final_evaluation
+from recipes import MODELS
 from reports.run_files import read_runs
+from run.logged_turn import TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
+EMPTY_TURN = {name: 0.0 if kind not in (int, str, list, bool) else kind()
+              for name, kind in TYPES.items()}  # fmt: skip
 
 
 def made(run, success: float, evals=None, **settings) -> None:
@@ -240,3 +245,49 @@ def test_estimators_in_crafter_are_compared_by_return(tmp_path, capsys, monkeypa
     found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
     text = task_table(plan.comparison, task, found, plan)
     assert "| 7.250 | 7.250 | 512 |" in text
+
+
+# ---- memories -----------------------------------------------------------------------------------
+
+
+def test_memories_share_a_model_and_the_first_run_evaluates_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    commands = dry_run(capsys, "memories", "--runs", str(tmp_path), "--seeds", "1", "2")
+    parsed = [arguments.get_args(command) for command in commands]
+    assert len(parsed) == 2 * 3 * 8 and not any(args.eval_only for args in parsed)
+    assert len({args.model for args in parsed}) == 1
+    for args in parsed:  # one evaluation of the initial model is enough, as it has no seed
+        assert args.eval_interval == args.num_updates + (args.seed != 1)
+    memories = {(args.memory, args.memory_length) for args in parsed if args.memory != "full"}
+    assert memories == {("window", 1), ("window", 4), ("window", 8), ("action", 8),
+                        ("periodic", 8), ("notes", 1), ("summary", 8)}  # fmt: skip
+
+
+def test_the_table_of_memories_by_hand(tmp_path):
+    plan = ComparisonPlan(COMPARISONS["memories"], "embedded", tmp_path, {})
+    notes = next(run for run in plan.runs([1]) if run.row.name == "errands-6-notes-1")
+    last = notes.flags["num_updates"]
+    ends = [EVALUATION | {"update": u, "eval/success": s} for u, s in ((0, 0.25), (last, 0.75))]
+    # 100 turns of 60 tokens, then 200 of 100: .026 million
+    rows = [
+        {"turns": 100, "rollout/prompt_tokens": 50, "rollout/response_tokens": 10},
+        {"turns": 300, "rollout/prompt_tokens": 80, "rollout/response_tokens": 20},
+    ]
+    write_run(notes.path, rows, ends, **notes.flags)
+    task = plan.comparison.tasks[0]
+    found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
+    text = task_table(plan.comparison, task, found, plan)
+    assert "| notes 1 | 0.250 | 0.750 | 0.750 | 300 | 0.03 | - | 1 of 5 |" in text
+    assert "| full |  | - | - | - | - | - | 0 of 5 |" in text
+    assert lengths_table(plan, task) == ""  # the run has no model
+
+
+def test_prompt_lengths_are_means_over_runs(tmp_path):
+    # prompts of one and three tokens in the first turn, of two in the second
+    for name, turns in (("a", {1: 1}), ("b", {1: 3, 2: 2})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model").symlink_to(MODELS / "tiny-errands")
+        records = [EMPTY_TURN | {"step": t, "prompt": "<|im_end|>" * n} for t, n in turns.items()]
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (tmp_path / name / "trajectories.jsonl").write_text(text)
+    assert prompt_lengths([tmp_path / "a", tmp_path / "b", tmp_path / "c"]) == {1: 2, 2: 2}
