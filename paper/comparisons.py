@@ -125,7 +125,7 @@ COMPARISONS = {
     "memories": Comparison(
         "Memories: what each lets a policy learn, and what it costs",
         [
-            Task(env, 5, 4, 20, episodes=UNTRAINED_EPISODES)
+            Task(env, 5, 4, 16, episodes=UNTRAINED_EPISODES)
             for env in ("errands-6", "errands-12", "errands-20")
         ],
         [
