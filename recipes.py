@@ -124,7 +124,6 @@ EMBEDDED_FAMILIES = {
     },
     "errands": {
         "model": str(MODELS / "tiny-errands"),
-        "memory_length": 0,
         "num_updates": 60,
         "lr": 3e-4,
         "critic_lr": 5e-4,

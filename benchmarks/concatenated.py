@@ -25,6 +25,7 @@ from run.dialogue_log import LoggedEpisode, episodes_of, read_log
 from run.earlier import saved_args
 
 START, END = "<|im_start|>", "<|im_end|>\n"  # of a message, in the embedded models' template
+SAME = 0.02  # log-probs nearer to the engine's than this are those of the same tokens
 CLIP = 0.2  # of PPO's ratio, as main.py's default
 
 
@@ -33,28 +34,31 @@ def main() -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="a training run")
     parser.add_argument("evaluation", type=Path, metavar="EVALUATION", help="a run of --eval-only")
     parser.add_argument("--updates", type=int, default=10, help="the first ones of RUN that count")
+    parser.add_argument("--episodes", type=int, default=64, help="of EVALUATION that count")
     args = parser.parse_args()
-    print_ratios(args.evaluation)
+    print_ratios(args.evaluation, args.episodes)
     print_advantages(args.run, args.updates)
 
 
-def print_ratios(evaluation: Path) -> None:
+def print_ratios(evaluation: Path, episodes: int) -> None:
     """Print how far the two log-probs of the guesses differ, before and after the first summary."""
     model = saved_args(evaluation)["model"]
     tokenizer = AutoTokenizer.from_pretrained(model)
     lm = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     rows = {"before the first summary": [], "after it": []}
-    gap = 0.0  # between our log-probs and those of the engine that sampled
-    for episode in episodes_of(read_log(evaluation, evaluation=True)):
+    unknown = 0
+    for episode in episodes_of(read_log(evaluation, evaluation=True))[:episodes]:
         for turn, joined in zip(episode.turns, joined_prompts(episode), strict=True):
             if turn["prompt"].endswith(asked_to_sum_up(turn["prompt"])):
                 continue  # it was sampled at another temperature
             ours = logps(lm, tokenizer, turn["prompt"], turn)
-            gap = max(gap, max(abs(a - b) for a, b in zip(ours, turn["logps"], strict=True)))
+            if not ours or gap(ours, turn["logps"]) > SAME:
+                unknown += 1
+                continue
             theirs = ours if joined == turn["prompt"] else logps(lm, tokenizer, joined, turn)
             name = "before the first summary" if joined == turn["prompt"] else "after it"
             rows[name] += [b - a for a, b in zip(ours, theirs, strict=True)]
-    print(f"largest gap between the log-probs behind the real prompt and the engine's: {gap:.4f}")
+    print(f"guesses left out, because their text does not tell their tokens: {unknown}")
     print(
         "| guesses | tokens | mean log ratio | mean absolute one | ratio outside the clip range |"
     )
@@ -63,6 +67,10 @@ def print_ratios(evaluation: Path) -> None:
         outside = fmean(abs(math.exp(min(x, 50)) - 1) > CLIP for x in ratios)
         size = fmean(map(abs, ratios))
         print(f"| {name} | {len(ratios)} | {fmean(ratios):.3f} | {size:.3f} | {outside:.3f} |")
+
+
+def gap(some: list[float], others: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(some, others, strict=True))
 
 
 def asked_to_sum_up(prompt: str) -> str:
@@ -85,10 +93,15 @@ def joined_prompts(episode: LoggedEpisode) -> list[str]:
 
 @torch.no_grad()
 def logps(lm, tokenizer, prompt: str, turn: dict) -> list[float]:
-    """Return the log-probs of the response's tokens behind a prompt."""
+    """Return the log-probs of the response's tokens behind a prompt, [] if they are not known.
+
+    Each token is encoded by itself, as the whole text may have other tokens than were sampled.
+    """
     ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    response = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(turn["response"]))
-    response += [tokenizer.eos_token_id] * (len(turn["tokens"]) - len(response))
+    pieces = [tokenizer(piece, add_special_tokens=False)["input_ids"] for piece in turn["tokens"]]
+    if any(len(piece) != 1 for piece in pieces):  # a part of a letter was sampled
+        return []
+    response = sum(pieces, [])
     logits = lm(torch.tensor([ids + response])).logits[0, len(ids) - 1 : -1]  # (T, V)
     scores = logits.log_softmax(-1)
     return scores[torch.arange(len(response)), torch.tensor(response)].tolist()
