@@ -128,7 +128,7 @@ def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
             means.insert(1, _mean_text([tokens_of(run) / 1e6 for run in done.values()], ".2f"))
         rows.append([method.label, first, seeds_text([after]), each or "-", *means, seeds])
     if comparison.memories:
-        head.insert(4, "million tokens")
+        head.insert(5, "million tokens")
     return markdown_table([head, *rows])
 
 

@@ -277,6 +277,7 @@ def test_the_table_of_memories_by_hand(tmp_path):
     task = plan.comparison.tasks[0]
     found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
     text = task_table(plan.comparison, task, found, plan)
+    assert "| each seed | turns | million tokens | processor minutes | seeds |" in text
     assert "| notes 1 | 0.250 | 0.750 | 0.750 | 300 | 0.03 | - | 1 of 5 |" in text
     assert "| full |  | - | - | - | - | - | 0 of 5 |" in text
     assert lengths_table(plan, task) == ""  # the run has no model
