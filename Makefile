@@ -1,6 +1,7 @@
 # make train   trains the embedded model             make test    runs the linter and all tests
 # make bench   prints the table of ratios            make lines   counts the paper's path and all
 # make docs    builds the site of docs/ into build/site
+# make frameworks   checks the rows of two agent frameworks in docs/frameworks.md
 # make mutants seeds faults into the method and says which ones the tests miss
 
 PYTHON ?= python3
@@ -52,6 +53,10 @@ lines:
 	@echo "$$(cat $(PAPER) | wc -l) lines in $(words $(PAPER)) files: the paper's path"
 	@echo "$$(cat $(ALL) | wc -l) lines: all but tests"
 
+# It takes 100 seconds of processor time, on two cores at once. Without a network it skips them.
+frameworks: $(VENV)/ready
+	$(RUN) -m benchmarks.frameworks --check anthropic openai-agents
+
 # The site needs no torch: docstrings are read and not imported.
 $(VENV)-docs/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-docs
@@ -66,4 +71,4 @@ docs: $(VENV)-docs/ready
 clean:
 	rm -rf $(VENV) $(VENV)-docs build
 
-.PHONY: train test bench mutants docs lines clean
+.PHONY: train test bench mutants docs frameworks lines clean

@@ -5,6 +5,7 @@ from importlib import metadata
 
 import pytest
 
+from benchmarks import frameworks
 from benchmarks.framework_player import Player, play
 from benchmarks.frameworks import FRAMEWORKS, PAGE, RESULTS, ROOT, main, page_of, problem_of
 from envs.agents.requests import request_of
@@ -20,6 +21,17 @@ def test_the_programs_exist(name):
     framework = FRAMEWORKS[name]
     text = (ROOT / "examples" / "frameworks" / f"{framework.module}.py").read_text()
     assert all(f"def {program}(" in text for program in framework.programs)
+
+
+def test_a_check_prints_the_rows_that_are_not_on_the_page(monkeypatch, capsys):
+    [row] = json.loads(RESULTS.read_text())["litellm"]
+    rows = {"litellm": [["litellm 99.0", *row[1:]]], "dspy": [], "anthropic": [[*row[:-1], "no"]]}
+    monkeypatch.setattr(frameworks, "rows_of", lambda name, framework: rows[name])
+    before = RESULTS.read_text(), PAGE.read_text()
+    assert main(["--check", "litellm", "dspy"]) == 0  # a newer version, and one not installed
+    assert main(["--check", "litellm", "anthropic"]) == 1
+    assert "docs/frameworks.md has another row than: litellm" in capsys.readouterr().out
+    assert (RESULTS.read_text(), PAGE.read_text()) == before
 
 
 def test_an_unknown_name_gets_one_line(capsys):
