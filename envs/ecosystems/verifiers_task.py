@@ -7,11 +7,20 @@ requests, so its prompts, tools and limits of turns apply, and its rubric pays a
 import functools
 import logging
 import random
+from importlib import metadata
 
-import datasets
 import verifiers
 from openai import AsyncOpenAI
-from verifiers.clients import OpenAIChatCompletionsClient
+
+from envs.ecosystems import CannotMake
+
+try:
+    import datasets
+    from verifiers.clients import OpenAIChatCompletionsClient
+except ModuleNotFoundError as error:
+    version = f"verifiers {metadata.version('verifiers')}"
+    message = f"{version} plays no environments with load_environment: pip install 'verifiers<0.4'"
+    raise CannotMake(message) from error
 
 datasets.disable_progress_bars()
 logging.getLogger("verifiers").setLevel(logging.CRITICAL)  # our one line tells its errors
