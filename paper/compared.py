@@ -37,6 +37,8 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
     if len(comparison.factors) > 1:
         parts.append(search_table(comparison, plan))
     for task in comparison.tasks:
+        if not any(found[task, method] for method in comparison.methods):
+            continue  # none of its runs has started
         parts.append(f"## {task.env}\n\n{task_table(comparison, task, found, plan)}")
         for axis in AXES:
             if png := curves(comparison, task, found, axis):
@@ -47,8 +49,8 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
             parts[-1] += f"\n\n{table}"
     parts += [about_after(comparison.tasks[0]), about_commits(found)]
     parts.append(f"## Findings\n\n{comparison.findings}")
-    if len(comparison.tasks) > 1:
-        parts.insert(4, f"## All tasks\n\n{overall_table(comparison, found)}")
+    if table := overall_table(comparison, found):
+        parts.insert(4, f"## All tasks\n\n{table}")
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 
@@ -137,13 +139,17 @@ def _mean_text(numbers: list[float], form: str) -> str:
 
 
 def overall_table(comparison: Comparison, found: dict) -> str:
-    """Return the table over the tasks where every method has a finished run. A task counts as much
-    as any other, whatever the number of its seeds."""
+    """Return the table over the tasks where every method has a finished run, "" below two tasks.
+
+    A task counts as much as any other, whatever the number of its seeds.
+    """
     ends = {key: [final_evaluation(run)["eval/success"] for run in finished_runs(runs).values()]
             for key, runs in found.items()}  # fmt: skip
     tasks = [t for t in comparison.tasks if all(ends[t, m] for m in comparison.methods)]
+    if len(tasks) < 2:
+        return ""
     rows = [[m.label, seeds_text([ends[task, m] for task in tasks])] for m in comparison.methods]
-    names = ", ".join(task.env for task in tasks) or "no task yet"
+    names = ", ".join(task.env for task in tasks)
     about = f"Success after training: the mean over {names} of each task's mean over its seeds."
     return f"{about}\n\n{markdown_table([['', 'after'], *rows])}"
 
