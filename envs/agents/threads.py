@@ -59,24 +59,20 @@ def _is_late(error: BaseException | None) -> bool:
     return stopped or isinstance(error, SystemExit) or OVER in str(error) or CLOSED in str(error)
 
 
-class _Silence(logging.Filter):
-    """Drops the records about what the end of an episode caused."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        raised = record.exc_info[1] if record.exc_info else None
-        return not (OVER in record.getMessage() or _is_late(raised))
-
-
 def silence_late_programs() -> None:
-    """Print no line about ended episodes, from threads and from loggers without a handler."""
-    report_error = threading.excepthook
+    """Print no line about ended episodes, from threads and from loggers, whoever handles these."""
+    report_error, handle_record = threading.excepthook, logging.Logger.callHandlers
 
     def hook(args) -> None:
         if not _is_late(args.exc_value):
             report_error(args)
 
-    threading.excepthook = hook
-    logging.lastResort.addFilter(_Silence())
+    def handle(logger: logging.Logger, record: logging.LogRecord) -> None:
+        raised = record.exc_info[1] if record.exc_info else None
+        if not (OVER in record.getMessage() or _is_late(raised)):
+            handle_record(logger, record)
+
+    threading.excepthook, logging.Logger.callHandlers = hook, handle
 
 
 def stop_late_programs() -> None:

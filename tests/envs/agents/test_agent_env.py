@@ -394,6 +394,7 @@ from envs.checked import checked_act
 from envs.text_env import act, begin
 
 agent_threads.GRACE_SECONDS = 0.1
+HANDLERS
 for program, seed in (("retries", 1), ("retries", 4), ("forgets", 0), ("reports", 0)):
     env = make_env(f"agent:agent_programs:{program}", max_episode_steps=1)
     begin(env, seed)
@@ -412,10 +413,15 @@ failed.join()
 """
 
 
-def test_nothing_is_printed_after_the_end_of_an_episode():
+@pytest.mark.parametrize(
+    "handlers", ["", "logging.getLogger().addHandler(logging.StreamHandler())"]
+)
+def test_nothing_is_printed_after_the_end_of_an_episode(handlers):
     path = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     run = dict(capture_output=True, text=True, timeout=60, env=path)
-    done = subprocess.run([sys.executable, "-c", AFTER_THE_END], **run)
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_THE_END.replace("HANDLERS", handlers)], **run
+    )
     # nothing about late requests, and all that has other causes
     first, *_, last = done.stderr.splitlines()
     assert first == "a tool failed", done.stderr
