@@ -90,7 +90,9 @@ def args_of(run: Path, initial: bool, engine: str | None, trust: bool) -> Namesp
     if not (trust or engine):
         refuse_foreign(run, {"engine": known["engine"]})
     # A saved model has its LoRA adapters merged, and serving needs no critic.
-    policy = dict(model=model, train="all", no_critic=True, eval_only=True, zero_stage=0)
+    policy = dict(
+        model=model, no_critic=True, eval_only=True, lora_rank=0, top_layers=0, zero_stage=0
+    )
     return Namespace(**known | policy | ({"engine": engine} if engine else {}))
 
 
