@@ -42,7 +42,7 @@ from common.masked import masked
 from common.plugins import UserError
 from common.template_flag import template_kwargs
 from common.trained import FORMS as FORMS_OF_TRAIN
-from common.trained import LORA, Trained, trained
+from common.trained import Trained, lora_rank, trained
 from envs import family
 from envs.checks import check_data, check_prompts
 from envs.mixture import one_of
@@ -298,7 +298,7 @@ def implied(chosen: dict, default: dict) -> dict:
     return {
         "env_workers": min(default["env_workers"], chosen["n_env"]),
         "minibatch": min(default["minibatch"], turns),
-        "lr": max(default["lr"], LORA_LR) if chosen["train"].startswith(LORA) else default["lr"],
+        "lr": max(default["lr"], LORA_LR) if lora_rank(chosen["train"]) else default["lr"],
         "eval_interval": min(default["eval_interval"], chosen["num_updates"]),
         "log_envs": min(default["log_envs"], chosen["n_env"]),
     }

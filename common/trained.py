@@ -15,18 +15,24 @@ def trained(text: str) -> str:
     return text if text == ALL else f"{kind}{int(number)}"
 
 
+def lora_rank(train: str) -> int:
+    """Return the rank of the adapters that a --train asks for, or 0."""
+    return _number(train, LORA)
+
+
+def _number(train: str, kind: str) -> int:
+    return int(train.removeprefix(kind)) if train.startswith(kind) else 0
+
+
 class Trained:
     """Mixed into flags with --train: the numbers that it names. They are 0 where it does not."""
 
     @property
     def lora_rank(self) -> int:
         """The rank of the adapters."""
-        return self._number(LORA)
+        return lora_rank(self.train)
 
     @property
     def top_layers(self) -> int:
         """How many layers are trained, from the top."""
-        return self._number(TOP)
-
-    def _number(self, kind: str) -> int:
-        return int(self.train.removeprefix(kind)) if self.train.startswith(kind) else 0
+        return _number(self.train, TOP)

@@ -22,9 +22,8 @@ FAULTS = (
 )
 # Exceptions of SDKs and HTTP clients for a lost connection, which do not derive from OSError
 CONNECTION_ERRORS = {"APIConnectionError", "ClientConnectionError", "TransportError"}
-LOOP = re.compile(
-    "(?i)event loop|different loop"
-)  # of asyncio's RuntimeErrors about clients and locks
+# Of asyncio's RuntimeErrors about clients and locks
+LOOP = re.compile("(?i)event loop|different loop")
 NUMBERS = {  # of an OSError for which the machine is the reason, and no file that the policy named
     errno.EMFILE,
     errno.ENFILE,

@@ -26,7 +26,6 @@ from run.dialogue_log import episodes_of, read_log
 from storage.minibatch import Sample
 
 PLAYER = "player:"
-ALL_TURNS = 10**6  # more than an episode has
 
 
 def demonstrations(
@@ -48,9 +47,9 @@ def demonstrations(
     for episode in range(episodes):
         observation = worded(begin(player.env, seed * 100_003 + episode))
         length = shortest + episode % (longest_memory - shortest + 1)
-        memory = FullMemory(0) if full else WindowMemory(length)
+        memory = (FullMemory if full else WindowMemory)(length)
         memory.reset(observation)
-        player.memory_length = ALL_TURNS if full else length
+        player.memory_length = memory.length
         player.start()
         done = False
         while not done and (responses := player.respond(observation.text)) is not None:

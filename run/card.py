@@ -8,7 +8,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from common.trained import LORA
+from common.trained import ALL, lora_rank
 from run.earlier import model_begun
 from run.files import write_text
 from run.saved import model_update
@@ -118,7 +118,7 @@ def model_card(run: Path, update: int) -> str:
     if args.get("prompts"):  # its tables are among the settings, as JSON
         shown["prompts"] = json.dumps(args["prompts"])
     versions = (about.get("versions") or {}) | {"commit": about.get("git") or "unknown"}
-    has_adapter = args.get("train", "").startswith(LORA)
+    has_adapter = lora_rank(args.get("train", ALL)) > 0
     return TEXT.format(
         base="" if local else f"base_model: {model}\n",
         model=model,

@@ -41,8 +41,8 @@ class TopLayers:
         # A critic that copies more than K layers needs the states below them.
         self.n_frozen = min(below, self.n_trunk)
         self.states = KnownStates(free_bytes() // 4 // ranks_here())
-
-        self.scoring, self.updated = False, False
+        self.scoring = False  # whether the forward pass that runs is one of scoring
+        self.updated = False  # whether one with gradients came after what is known
 
     def forward(self, batch: MicroBatch, entropy_grad: bool = False, part="both"):
         # The critic's warm-up draws micro-batches that do not come again.
