@@ -32,7 +32,8 @@ def exit_code(error: BaseException) -> int:
     if not isinstance(error, OtherRankFailed):
         many = int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ
         rank = f"rank {os.environ['RANK']}: " if many else ""
-        print(f"{command('main.py')}: error: {rank}{one_line(error)}", file=sys.stderr)
+        # Written at once: torchrun's ranks share this stream, and print writes the end by itself.
+        print(f"{command('main.py')}: error: {rank}{one_line(error)}\n", end="", file=sys.stderr)
     return 1 if isinstance(error, RunError) else 2
 
 

@@ -58,14 +58,19 @@ def play(how: str, ranks: StoppableRanks) -> None:
         ranks.wait()
 
 
+def say(line: str) -> None:
+    """Write a line whole: print writes its end by itself, and the ranks share this stream."""
+    os.write(2, f"{line}\n".encode())
+
+
 if __name__ == "__main__":
     shared.HEARD_SECONDS = float(sys.argv[2])
     ranks = StoppableRanks(make_ranks(0), Signals())
     try:
         play(sys.argv[1], ranks)
     except Stopped as stopped:
-        print(f"rank {ranks.rank}: {stopped}, saved", file=sys.stderr)
+        say(f"rank {ranks.rank}: {stopped}, saved")
     except Exception as error:
         if not isinstance(error, RanksApart):
-            print(f"rank {ranks.rank}: saved", file=sys.stderr)
+            say(f"rank {ranks.rank}: saved")
         sys.exit(exit_code(error))
