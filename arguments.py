@@ -17,7 +17,7 @@ from typing import Literal
 
 from common.cli import LOADING, Parser, print_status, run_printing
 from common.clip import clip_range
-from common.estimator import has_critic, is_whitened
+from common.estimator import continuations, estimator, has_critic, is_whitened, key_of
 from common.execution import FORMS, TIMEOUT, env_workers
 from common.flags import (
     Bound,
@@ -115,7 +115,7 @@ class Batch:
 class Update(Trained):
     """advantages and update"""
 
-    advantages: str = flag("dual-gae", "dual-gae, token-gae, turn-gae, rloo, grpo, gigpo or module:function")
+    advantages: str = flag("dual-gae", "dual-gae, token-gae, turn-gae, rloo, grpo, gigpo, vine:K, which plays K continuations of each state (vine: 9), or module:function", type=estimator, metavar="NAME")
     gamma_step: Unit = flag(0.99, "discount from turn to turn")
     lam_step: Unit = flag(0.95, "GAE lambda from turn to turn")
     gamma_token: Unit = flag(1.0, "discount from token to token")
@@ -147,6 +147,11 @@ class Update(Trained):
     def no_critic(self) -> bool:
         """Whether the estimator needs no values."""
         return not has_critic(self.advantages)
+
+    @property
+    def continuations(self) -> int:
+        """How many continuations the estimator needs of each state."""
+        return continuations(self.advantages)
 
     @property
     def whiten(self) -> bool:
@@ -282,8 +287,8 @@ def defaults(typed: dict, quick: bool) -> dict:
     known = hidden_size(model) if model else None
     # Without --model the recipe names it: an embedded one where there is no GPU.
     width = (known or INF) if model or has_gpu(quick) else 0
-    estimator = typed.get("advantages", settings["advantages"])
-    settings |= recipe(family(one_of(name)), width, estimator, has_critic(estimator))
+    chosen = typed.get("advantages", settings["advantages"])
+    settings |= recipe(family(one_of(name)), width, key_of(chosen), has_critic(chosen))
     settings |= implied(settings | typed, settings)
     settings["defaults"] = None
     if model:

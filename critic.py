@@ -12,22 +12,20 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 
 import torch
 
 from arguments import Arguments, get_args
+from branch import Branches
 from common.plugins import UserError
 from common.run_file import rewritten
 from envs.pool.evaluation import all_evaluation_seeds
-from envs.pool.make import make_envs
 from envs.pool.serial import digest
 from main import collect
-from memory import make_memories
 from memory.checks import make_render
-from ppo.continuations import KeptEpisodes, Start, returns_to_go
+from ppo.continuations import Start, returns_to_go
 from ppo.distributed import make_ranks
 from ppo.engines.choose import make_engine
 from ppo.make import make_agent
@@ -38,7 +36,7 @@ from reports.program import Program
 from run.saved import checkpoints, damaged, number_of, read
 from run.snapshot import load_snapshot
 from storage.batch import Scoring, values_of
-from storage.collection import Turn
+from storage.collection import Turn, all_ids
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -100,6 +98,7 @@ class Judged:
             lora_rank=args.update.lora_rank,
         )  # fmt: skip
         self.scoring = Scoring(args.token_budget, ranks)
+        self.branches = Branches(args, args.n_env, self.engine, self.render, collect)
 
     def load(self, run: Path, folder: Path) -> None:
         """Take the weights of a checkpoint. UserError: it is damaged, or they do not fit"""
@@ -115,11 +114,9 @@ class Judged:
         per_episode: states of each; times: continuations of each
         """
         gamma, groups, returns = self.args.gamma_step, {}, {}  # returns: (seed, t) -> of each
-        panel = [Start(seed, [], 0, 0) for seed in all_evaluation_seeds(count)]
+        panel = [Start(seed, {}) for seed in all_evaluation_seeds(count)]
         episodes = {start.seed: turns for start, turns in self.play(panel)}
-        group = [
-            Start(seed, turns, 0, 1 + m) for seed, turns in episodes.items() for m in range(times)
-        ]
+        group = [Start(seed, {}, member=1 + m) for seed in episodes for m in range(times)]
         for start, turns in self.play(group):
             groups.setdefault(start.seed, []).append(turns)
         wanted = [
@@ -128,7 +125,7 @@ class Judged:
             for t in sorted({len(turns) * k // per_episode for k in range(per_episode)})
         ]
         branches = [
-            Start(*state, 1 + times + k * times + m)
+            start_at(*state, member=1 + times + k * times + m)
             for k, state in enumerate(wanted)
             for m in range(times)
         ]
@@ -153,38 +150,24 @@ class Judged:
 
     def play(self, starts: list[Start]) -> Iterator[tuple[Start, list[Turn]]]:
         """Yield each start and the turns of its episode from there on, if no fault cut it."""
-        environment, generation = self.args.environment, self.args.generation
-        for begin in range(0, len(starts), self.args.n_env):
-            chunk = starts[begin : begin + self.args.n_env]
-            played = KeptEpisodes([start.member for start in chunk])
-            pool = make_envs(
-                environment, generation, [[start.seed] for start in chunk], proven=True
-            )
-            with closing(pool) as envs:
-                pasts = envs.resume([state_before(start.turns, start.t) for start in chunk])
-                for start, (shown, steps) in zip(chunk, pasts, strict=True):
-                    if shown is None or len(steps) != start.t:
-                        name = f"{self.args.env_name}: the episode of seed {start.seed}"
-                        raise UserError(f"{name} cannot be replayed")
-                memories = make_memories(environment, pasts)
-                collect(envs, memories, self.engine, self.render, played, 0)
-            for start, turns in zip(chunk, played.kept, strict=True):
-                if not any(turn.step.fault for turn in turns):
-                    yield start, turns
+        for start, turns in zip(starts, self.branches.play(starts), strict=True):
+            if turns:
+                yield start, turns
 
 
-def state_before(turns: list[Turn], t: int) -> dict:
-    """Return the state of an environment before turn t (from 0), as a pool resumes it.
+def start_at(seed: int, turns: list[Turn], t: int, member: int) -> Start:
+    """Return a start before turn t (from 0) of an episode.
 
     The pool notices if the replay leads elsewhere.
     """
     if t == 0:
-        return {}
-    return dict(
+        return Start(seed, {}, member=member)
+    state = dict(
         responses=[turn.step.response for turn in turns[:t]],
         truncated=[turn.response.truncated for turn in turns[:t]],
         shown=digest(turns[t].step.previous_text),
     )
+    return Start(seed, state, all_ids(turns[t - 1].response), member)
 
 
 def expected(

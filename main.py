@@ -16,6 +16,7 @@ from common.cli import LOADING, print_status
 ARGS = get_args() if __name__ == "__main__" else None
 print_status(LOADING)
 
+from branch import with_values
 from envs.agents.untrained import with_untrained_calls
 from envs.pool.evaluation import all_evaluation_seeds, evaluation_seeds
 from envs.pool.groups import episode_seeds
@@ -79,14 +80,14 @@ def main(args) -> int:
         rollouts = make_storage(args.batch, args.update, run.ranks)
         start = run.restore(agent=agent, kl=kl, episodes=rollouts.episodes)
         seeds = episode_seeds(args.seed, run.share, args.group_size)
-        envs = make_envs(args.environment, args.generation, seeds, first=run.share.start)
-        envs = run.keep(run.pool(envs))
-        memories = make_memories(args.environment, envs.resume(run.env_states))
+        envs = run.pool(make_envs(args.environment, args.generation, seeds, run.share.start))
+        memories = make_memories(args.environment, run.keep(envs).resume(run.env_states))
         render = make_render(args.environment, args.prompt_limit, tokenizer, memories, args.resume)
         engine = make_engine(args.generation, tokenizer, ends, envs.n_env, actor_critic.dtype,
                              args.seed, args.zero_stage == 3, envs.threads > 0,
                              args.update.lora_rank)  # fmt: skip
         envs, engine = with_untrained_calls(args.endpoint_sampling, envs, engine, render, args.seed)
+        rollouts = with_values(args, run, rollouts, envs, engine, render, collect)
         run.begin(actor_critic, engine, tokenizer)
         engine.push_weights(actor_critic)
         if run.warms_up:

@@ -164,14 +164,15 @@ EMBEDDED_FAMILIES = {
     "tools": CALCULATOR,
 }
 
-# Estimators other than the paper's have the settings that they were published with. GRPO's and
-# GiGPO's KL penalty is part of the loss.
+# Estimators other than the paper's have the settings that they were published with. The KL penalty
+# of GRPO, GiGPO and VinePPO is part of the loss.
 NO_CRITIC = {"critic_layers": 0, "w_epoch": 0}
 ESTIMATORS = {
     "turn-gae": {"first_token_weight": INF},  # one value a turn
     "rloo": NO_CRITIC | {"kl_coef": 0.03},
     "grpo": NO_CRITIC | {"kl_in": "loss", "kl_coef": 0.04},
     "gigpo": NO_CRITIC | {"kl_in": "loss", "kl_coef": 0.01, "gamma_step": 0.95},
+    "vine": NO_CRITIC | {"kl_in": "loss", "kl_coef": 1e-4, "gamma_step": 1.0},
 }
 LORA_LR = 1e-4  # at least: merged in bf16, smaller updates are lost (benchmarks.lora)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("common", "envs", "memory", "storage", "ppo", "run", "reports", "paper", "models")
-FILES = ("main.py", "arguments.py", "recipes.py", "fit.py", "doctor.py", "__main__.py")
+FILES = ("main.py", "branch.py", "arguments.py", "recipes.py", "fit.py", "doctor.py", "__main__.py")
 OURS = [ROOT / name for name in (*ROOMS, *FILES, "benchmarks", "tests")]
 NOT_A_USERS = [Path(os.__file__).resolve().parent, *OURS]
 

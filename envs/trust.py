@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from common.engine_flag import parted
+from common.estimator import key_of
 from common.flags import spelled
 from common.masked import masked
 from common.plugins import UserError
@@ -19,7 +20,9 @@ OF_MODULES = ("env_name", "engine", "memory", "advantages")  # "module:name" imp
 def foreign(settings: dict) -> dict[str, str]:
     """Return the settings that import a user's own modules or contact an address: name -> value."""
     found = {name: str(settings.get(name) or "") for name in (*OF_MODULES, "upstream")}
-    named = found | {"engine": parted(found["engine"])[0]}  # vllm:2 is no module
+    # vllm:2 and vine:4 are no modules
+    known = {"engine": parted(found["engine"])[0], "advantages": key_of(found["advantages"])}
+    named = found | known
     if library(named["env_name"]) in LIBRARIES.keys() - OPEN:  # packages installed on purpose
         named["env_name"] = ""
     return {name: value for name, value in found.items() if ":" in named[name]}

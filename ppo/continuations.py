@@ -5,6 +5,7 @@ states, so an environment replays an episode up to a turn, and from there the po
 noise of its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,14 +16,20 @@ from storage.collection import Turn
 class Start(NamedTuple):
     """Where an episode is played from.
 
-    turns: the episode's, t or more; t: how many of them are replayed
+    state: the responses that are replayed, as `envs.pool.resilient` resumes them; {}: none
+    previous_ids: the ids of the prompt and the response before, which the next prompt may continue
     member: those of one seed that differ in it have noise of their own; 0 is an evaluation's
     """
 
     seed: int
-    turns: list[Turn]
-    t: int
-    member: int
+    state: dict
+    previous_ids: Sequence[int] = ()
+    member: int = 0
+
+    @property
+    def t(self) -> int:
+        """How many turns are replayed."""
+        return len(self.state.get("responses", ()))
 
 
 @dataclass(frozen=True)
@@ -36,11 +43,13 @@ class OwnNoise(UntilNoneIsLeft):
 
 
 class KeptEpisodes(EvaluationEpisodes):
-    """One episode of each environment, all turns of which are kept. members: of their starts"""
+    """One episode of each environment, all turns of which are kept."""
 
-    def __init__(self, members: list[int]):
-        super().__init__(len(members))
-        self.schedule, self.kept = OwnNoise(members), [[] for _ in members]
+    def __init__(self, starts: list[Start]):
+        super().__init__(len(starts))
+        self.schedule = OwnNoise([start.member for start in starts])
+        self.episodes.previous_ids = [[*start.previous_ids] for start in starts]
+        self.kept = [[] for _ in starts]
 
     def insert(self, n: int, step) -> None:
         """Keep what environment n answered."""

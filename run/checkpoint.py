@@ -9,6 +9,7 @@ from pathlib import Path
 
 from common.engine_flag import parted
 from common.errors import RunError
+from common.estimator import key_of
 from common.plugins import UserError
 from run.describe import restore_args
 from run.files import append_records, recover, remove_unfinished
@@ -175,7 +176,7 @@ def length(args) -> str:
 
 def say_what_is_trusted(args) -> None:
     """Print which code of others a resumed run is about to execute."""
-    names = [args.env_name, args.memory, parted(args.engine)[0], args.advantages]
+    names = [args.env_name, args.memory, parted(args.engine)[0], key_of(args.advantages)]
     own = [f"it imports {name}" for name in names if ":" in name]
     pickles = ["DeepSpeed unpickles its checkpoint"] if args.zero_stage else []
     if own or pickles:

@@ -8,7 +8,7 @@ import resource
 from importlib.util import find_spec
 
 from common.engine_flag import check_engine, check_sharing
-from common.estimator import GROUPED
+from common.estimator import GROUPED, continuations
 from common.execution import execution
 from common.masked import MASK, masked
 from common.plugins import UserError
@@ -122,6 +122,11 @@ def check_method(args) -> None:
 
 def check_groups(args) -> None:
     name, size = args.advantages, args.group_size
+    if continuations(name) and args.env_name.startswith("agent:"):
+        raise UserError(
+            f"--advantages {name} plays each state on several times, and an agent's program may "
+            "act on the world; it does not go with --env-name agent:..."
+        )
     if size and args.n_env % size:
         raise UserError(f"--group-size {size} does not divide --n-env {args.n_env}")
     if name in GROUPED and size < 2:

@@ -41,6 +41,7 @@ def batch_figures(batch) -> dict[str, float | None]:
         "rollout/prompt_tokens": fmean(len(response.prompt.ids) for response in responses),
         **_engine_gap(batch),
         **_kl_figures(batch),
+        **getattr(batch, "costs", {}),  # of continuations (storage.valued)
     }
 
 

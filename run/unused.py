@@ -3,6 +3,7 @@
 Only the standard library is imported here, so that a mistake is answered at once.
 """
 
+from common.estimator import key_of
 from common.flags import spelled
 from common.plugins import UserError
 
@@ -23,6 +24,7 @@ UNUSED = {
     "rloo": OF_TURNS + OF_TOKENS,
     "grpo": OF_TURNS + OF_TOKENS,
     "gigpo": ("lam_step", *OF_TOKENS),
+    "vine": ("lam_step", *OF_TOKENS),
 }
 # An evaluation may have the flags of the trained run that say what is loaded and how it computes:
 # --train, --critic-layers, --dtype, ...
@@ -63,7 +65,7 @@ def refuse_unused_by_estimator(args, typed: dict) -> None:
             f"without a critic there is nothing for {listed(given)} to set; leave it out "
             f"(--advantages {name})"
         )
-    if given := [flag for flag in UNUSED.get(name, ()) if flag in typed]:
+    if given := [flag for flag in UNUSED.get(key_of(name), ()) if flag in typed]:
         raise UserError(f"--advantages {name} has no {listed(given)}; leave it out")
 
 
@@ -79,7 +81,7 @@ def listed(names) -> str:
 
 def unused(args) -> set[str]:
     """Return the names of the settings that a run with these arguments does not read."""
-    names = {*UNUSED.get(args.advantages, ())}
+    names = {*UNUSED.get(key_of(args.advantages), ())}
     if args.update.no_critic:
         names |= {*OF_A_CRITIC, "w_epoch"}
     if args.memory in ("full", "verbatim"):

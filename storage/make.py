@@ -11,6 +11,7 @@ from storage.engine_scores import engine_scores
 from storage.merged import merged
 from storage.minibatch import one_per_turn
 from storage.schedules import WholeEpisodes, at_time_limits, never
+from storage.valued import ValuedBatch
 
 ALWAYS = partial(merged, worth=0.0)  # otherwise turns are merged if it saves enough
 LAYOUTS = {  # --rows
@@ -36,6 +37,7 @@ def make_storage(batch, update, ranks: Ranks) -> Collection:
     bootstraps = at_time_limits if batch.use_proper_time_limits else at_faults
     options = dict(needs_bootstrap=bootstraps, make_batch=Batch)
     if update.no_critic:  # there is no V to ask
-        options = dict(needs_bootstrap=never, make_batch=CriticlessBatch)
+        made = ValuedBatch if update.continuations else CriticlessBatch
+        options = dict(needs_bootstrap=never, make_batch=made)
     options["make_batch"] = partial(with_credit, options["make_batch"])
     return Collection(batch.n_env, schedule, scoring, **options)

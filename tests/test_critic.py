@@ -32,13 +32,15 @@ def test_an_episode_goes_on_from_a_turn_as_it_went_on_before(run):
     judged = critic.Judged(get_args(["--resume", str(run), "--eval-only"]))
     judged.load(run, checkpoints(run)[-1])
     seeds = [1, 3, 5, 7]  # more than environments
-    panel = [Start(seed, [], 0, 0) for seed in seeds]
+    panel = [Start(seed, {}) for seed in seeds]
     played = {start.seed: turns for start, turns in judged.play(panel)}
     t = 3
     long = [(seed, turns, t) for seed, turns in played.items() if len(turns) > t]
-    same_noise = judged.play([Start(*state, 0) for state in long])
+    same_noise = judged.play([critic.start_at(*state, 0) for state in long])
     again = {(start.seed, start.t): turns for start, turns in same_noise}
-    own_noise = judged.play([Start(*state, member) for state in long for member in range(1, 9)])
+    own_noise = judged.play(
+        [critic.start_at(*state, member) for state in long for member in range(1, 9)]
+    )
     other = [((start.seed, start.t), turns) for start, turns in own_noise]
     assert long and len(other) == 8 * len(long)
     for seed, turns, _ in long:

@@ -137,6 +137,13 @@ class ResilientPool:
         """Return what environment i shows now; None: it has no episode to play."""
         return self.cursors[i].observation
 
+    def past(self, i: int) -> dict:
+        """Return the responses of environment i in its episode, as `resume` replays them."""
+        responses = self.cursors[i].responses
+        return dict(
+            responses=[*map(str, responses)], truncated=[each.truncated for each in responses]
+        )
+
     def close(self) -> None:
         """End the environments, processes and threads; safe to call twice and after an EnvError."""
         self.executor.close()

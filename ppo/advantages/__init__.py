@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from common.plugins import check_call, defined_at, find
 from ppo.advantages.gae import dual_discount_gae as dual_discount_gae  # other tools import it here
 
 ESTIMATORS = {  # --advantages
@@ -21,6 +20,7 @@ ESTIMATORS = {  # --advantages
     "rloo": "ppo.advantages.groups:rloo",
     "grpo": "ppo.advantages.groups:grpo",
     "gigpo": "ppo.advantages.groups:gigpo",
+    "vine": "ppo.advantages.vine:vine",
 }
 
 
@@ -76,9 +76,7 @@ def make_estimator(update) -> Callable:
     UserError: there is no such estimator"""
     from ppo.advantages.checked import checked  # a user's estimator may return anything
 
-    estimator = find("estimator", update.advantages, ESTIMATORS)
-    check_call(estimator, "batch")  # now: the first call comes after a whole batch
-    name = f"{defined_at(estimator)}estimator {update.advantages!r}"
+    estimator = checked(update.advantages, ESTIMATORS)
 
     def estimate(**turns) -> tuple[Tensor, Tensor | None]:
         batch = Batch(
@@ -88,7 +86,7 @@ def make_estimator(update) -> Callable:
             gamma_token=update.gamma_token,
             lam_token=update.lam_token,
         )
-        return checked(estimator, batch, name)  # a single nan would reach all weights in one step
+        return estimator(batch)
 
     return estimate
 
