@@ -218,7 +218,7 @@ def test_a_syntax_error_is_reported_with_its_file_and_line(capfd):
 def test_a_mistake_is_one_line_with_compiled_files_only(tmp_path):
     """No source line can be read there, so the class of an error alone says that it is a check."""
     rooms = ("common", "envs", "memory", "ppo", "reports", "run", "storage")
-    for name in (*rooms, "main.py", "arguments.py", "recipes.py"):
+    for name in (*rooms, "main.py", "branch.py", "arguments.py", "recipes.py"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
     assert compileall.compile_dir(tmp_path, legacy=True, quiet=1)
