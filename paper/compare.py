@@ -1,7 +1,7 @@
 """Makes the runs of a comparison: first a small learning rate search, then all methods.
 
 Both continue after an interruption, and the page is rewritten after every run. Runs are ordered by
-seed, so that partial results compare all methods. To use two cores, start it twice:
+task, then by seed, so that partial results compare all methods. To use two cores, start it twice:
 
     python -m paper.reproduce estimators --seeds 101 1 3 5    # 101 and 102: seeds of the search
     python -m paper.reproduce estimators --seeds 102 2 4
@@ -102,10 +102,10 @@ class ComparisonPlan:
         tasks = [] if self.comparison.memories else self.comparison.tasks
         first = [self.before(task) for task in tasks if not seeds or 1 in seeds]
         chosen = [(method, self.factor(method)) for method in self.comparison.methods]
-        order = product(range(1, most + 1), self.comparison.tasks, chosen)
+        order = product(self.comparison.tasks, range(1, most + 1), chosen)
         return first + [
             self.run(task, method, factor, seed)
-            for seed, task, (method, factor) in order
+            for task, seed, (method, factor) in order
             if seed <= task.seeds and (not seeds or seed in seeds) and factor is not None
         ]
 

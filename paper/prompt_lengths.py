@@ -1,4 +1,4 @@
-"""Prompt lengths with different memories: over an episode, and the tokens of a whole run."""
+"""Prompt lengths with different memories, over an episode."""
 
 from pathlib import Path
 from statistics import fmean
@@ -6,20 +6,9 @@ from statistics import fmean
 from common.plugins import UserError
 from paper.methods import Task
 from reports.evaluations import markdown_table
-from reports.run_files import Run
 from run.dialogue_log import read_log
 
 STEPS = (1, 2, 4, 8, 12, 16, 24, 32)  # turns of an episode
-
-
-def tokens_of(run: Run) -> float:
-    """Return the tokens of all prompts and responses of the updates, without the warm-up."""
-    total, turns = 0.0, 0
-    for row in run.metrics:
-        tokens = row["rollout/prompt_tokens"] + row["rollout/response_tokens"]
-        total += tokens * (row["turns"] - turns)
-        turns = row["turns"]
-    return total
 
 
 def lengths_table(plan, task: Task) -> str:

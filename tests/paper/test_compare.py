@@ -9,8 +9,9 @@ from made_runs import EVALUATION, dry_run, write_run
 import arguments
 from paper import reproduce
 from paper.compare import ComparisonPlan
-from paper.compared import mean_curve, points, runs_of, task_table
+from paper.compared import runs_of, task_table
 from paper.comparisons import COMPARISONS
+from paper.curves import mean_curve, points
 from paper.methods import BATCH_TURNS, SEARCH_SEEDS
 from paper.prompt_lengths import lengths_table, prompt_lengths
 from paper.quantities import final_evaluation
@@ -276,6 +277,8 @@ def test_the_table_of_memories_by_hand(tmp_path):
     write_run(notes.path, rows, ends, **notes.flags)
     task = plan.comparison.tasks[0]
     found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
+    (run,) = read_runs([notes.path], [])
+    assert [*points(run, "tokens")] == pytest.approx([0.006, 0.026])
     text = task_table(plan.comparison, task, found, plan)
     assert "| each seed | turns | million tokens | processor minutes | seeds |" in text
     assert "| notes 1 | 0.250 | 0.750 | 0.750 | 300 | 0.03 | - | 1 of 5 |" in text
