@@ -85,7 +85,7 @@ class ComparisonPlan:
         return [
             self.run(task, method, factor, seed)
             for seed, factor, method in choices
-            if not seeds or seed in seeds
+            if method.factor is None and (not seeds or seed in seeds)
         ]
 
     def before(self, task: Task) -> PlannedRun:
@@ -130,8 +130,8 @@ class ComparisonPlan:
     def factor(self, method: Method) -> float | None:
         """Return the best factor (of equals, the one nearest to 1), or None during the search."""
         factors = self.comparison.factors
-        if len(factors) == 1:
-            return factors[0]
+        if method.factor or len(factors) == 1:
+            return method.factor or factors[0]
         found = {factor: self.found(method, factor) for factor in factors}
         if any(len(ends) < len(self.comparison.search_seeds) for ends in found.values()):
             return None

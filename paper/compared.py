@@ -79,7 +79,8 @@ def progress(found: dict, plan) -> str:
     wanted = sum(task.seeds for task, _ in found)
     done = sum(len(finished_runs(runs)) for runs in found.values())
     started = sum(map(len, found.values())) - done
-    search = [plan.found(m, f) for m in plan.comparison.methods for f in plan.comparison.factors]
+    tuned = [method for method in plan.comparison.methods if method.factor is None]
+    search = [plan.found(method, f) for method in tuned for f in plan.comparison.factors]
     of_search = ""
     if len(plan.comparison.factors) > 1:
         tries = len(search) * len(plan.comparison.search_seeds)
@@ -93,6 +94,8 @@ def search_table(comparison: Comparison, plan) -> str:
     head = ["learning rate x", *(f"{factor:g}" for factor in comparison.factors), "chosen"]
     rows = []
     for method in comparison.methods:
+        if method.factor is not None:
+            continue
         cells = [plan.found(method, factor) for factor in comparison.factors]
         chosen = plan.factor(method)
         texts = [" ".join(f"{x:.3f}" for x in sorted(cell)) or "-" for cell in cells]
@@ -129,16 +132,18 @@ def _mean_end(runs: list[Run], axis: str) -> str:
 
 
 def overall_table(comparison: Comparison, found: dict) -> str:
-    """Return the table over the tasks where every method has a finished run, "" below two tasks.
+    """Return the table over the tasks with a finished run, of the methods that have one in each; ""
+    below two tasks.
 
     A task counts as much as any other, whatever the number of its seeds.
     """
     ends = {key: [final_evaluation(run)["eval/success"] for run in finished_runs(runs).values()]
             for key, runs in found.items()}  # fmt: skip
-    tasks = [t for t in comparison.tasks if all(ends[t, m] for m in comparison.methods)]
-    if len(tasks) < 2:
+    tasks = [t for t in comparison.tasks if any(ends[t, m] for m in comparison.methods)]
+    methods = [m for m in comparison.methods if all(ends[t, m] for t in tasks)]
+    if len(tasks) < 2 or not methods:
         return ""
-    rows = [[m.label, seeds_text([ends[task, m] for task in tasks])] for m in comparison.methods]
+    rows = [[m.label, seeds_text([ends[task, m] for task in tasks])] for m in methods]
     names = ", ".join(task.env for task in tasks)
     about = f"Success after training: the mean over {names} of each task's mean over its seeds."
     return f"{about}\n\n{markdown_table([['', 'after'], *rows])}"

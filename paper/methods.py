@@ -65,6 +65,7 @@ class Method:
 
     flags: flags of main.py; critic: whether it has a critic
     groups: whether it plays groups of whole episodes
+    factor: of the learning rate, where it is not searched
     """
 
     name: str
@@ -72,6 +73,7 @@ class Method:
     flags: dict = field(default_factory=dict, hash=False)
     critic: bool = True
     groups: bool = False
+    factor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def method_flags(scale: str, task: Task, method: Method, factor: float, seed: in
     flags["eval_interval"] = updates + 1  # `initial_flags` evaluates the initial model once for all
     if method.critic:
         flags["w_epoch"] = warm_up
-    if method.groups:
+    if method.groups or not method.critic:  # their batches differ in size
         flags["num_turns"] = updates * task.batch
     return flags | method.flags | {"eval_episodes": evaluation_episodes(task, seed)}
 

@@ -384,7 +384,7 @@ def test_a_run_ends_with_its_turns(tmp_path, capsys):
 
 
 def test_two_ranks_play_and_learn_like_one_process(tmp_path):
-    flags = "rloo --env-name toy --num-updates 2"
+    flags = "vine:1 --env-name toy --num-updates 2"
     one = train(tmp_path / "one", flags)
     words = [*SMALL.split(), "--advantages", *flags.split(), "--run-dir", str(tmp_path / "two")]
     process = run(["main.py", *words], ranks=2)

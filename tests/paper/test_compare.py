@@ -101,7 +101,7 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
     first, commands = commands[:4], commands[4:]
     before = [arguments.get_args(command) for command in first]
     assert all(args.eval_only and args.eval_episodes == 512 for args in before)
-    assert len(commands) == 6 * (5 + 5 + 3 + 3)
+    assert len(commands) == 7 * (5 + 5 + 3 + 3)
     turns = {}
     for args in map(arguments.get_args, commands):
         critic = not args.update.no_critic
@@ -111,7 +111,7 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
         assert args.num_turns == (None if critic else args.num_updates * batch)
         turns.setdefault(args.env_name, set()).add((args.w_epoch + args.num_updates) * batch)
         rate = 4e-4 if args.env_name == "tools-calculator" else 2e-4
-        assert args.lr == pytest.approx(rate * factors[args.advantages])
+        assert args.lr == pytest.approx(rate * factors[args.advantages.split(":")[0]])
         assert args.env_name in {first.env_name for first in before}
     assert turns == {"babyai-pickup": {20480}, "babyai-open": {20480},
                      "baba-two_room-goto_win": {15360}, "tools-calculator": {25600}}  # fmt: skip
@@ -152,7 +152,7 @@ def test_the_page_shows_its_progress(tmp_path, capsys, monkeypatch):
     words = ["estimators", "--runs", str(runs)]
     assert reproduce.main(words) == 130
     text = path.read_text()
-    assert "36 of 36 runs of the search and 2 of 96 runs are finished." in text
+    assert "36 of 36 runs of the search and 2 of 112 runs are finished." in text
     assert "| RLOO | 0.500 0.500 | 0.500 0.500 | 0.900 0.900 | 2 |" in text
     # 20,480 turns with the warm-up's; 40 minutes of updates and 2 of the warm-up
     assert "| dual-discount GAE (ours) | 0.250 | 0.800 | 0.800 | 20,480 | 42.0 | 1 of 5 |" in text
@@ -163,7 +163,7 @@ def test_the_page_shows_its_progress(tmp_path, capsys, monkeypatch):
     # the same command goes on with that run
     assert reproduce.main([*words, "--only", "babyai-pickup-turn-gae"]) == 0
     assert executed[7] == executed[6]
-    assert "7 of 96 runs are finished." in path.read_text()
+    assert "7 of 112 runs are finished." in path.read_text()
     assert "0.800 [0.800, 0.800]" in path.read_text()
     capsys.readouterr()
     assert reproduce.main([*words, "--only", "crafter"]) == 2
