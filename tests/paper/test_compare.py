@@ -106,7 +106,9 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
     for args in map(arguments.get_args, commands):
         critic = not args.update.no_critic
         assert args.eval_interval > args.num_updates and args.eval_episodes == 512
-        assert (args.group_size == 8) == (args.advantages in ("rloo", "grpo", "gigpo")) != critic
+        grouped = args.advantages in ("rloo", "grpo", "gigpo")
+        assert (args.group_size == 8) == grouped
+        assert critic != (grouped or args.advantages == "vine:1")
         batch = args.n_env * args.e_len
         assert args.num_turns == (None if critic else args.num_updates * batch)
         turns.setdefault(args.env_name, set()).add((args.w_epoch + args.num_updates) * batch)
