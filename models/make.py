@@ -11,7 +11,7 @@
         --out models/tiny-shop
     python -m models.make --family frozen-lake --layers 3 --vocab-size 320 \\
         --out models/tiny-frozen-lake
-    python -m models.make --family errands --layers 3 --steps 1600 --batch 32 --vocab-size 420 \\
+    python -m models.make --family errands --layers 3 --steps 800 --batch 32 --vocab-size 400 \\
         --out models/tiny-errands
     python -m models.make --family summarising --steps 1200 --batch 48 --vocab-size 300 \\
         --out models/tiny-summarising
