@@ -34,26 +34,33 @@ class Branches:
 
         UserError: a replay led elsewhere
         """
-        for begin in range(0, len(starts), self.n_env):
-            for turns in self._play_together(starts[begin : begin + self.n_env]):
-                prompts = [turn.response.prompt.ids for turn in turns]
+        full = len(starts) // self.n_env * self.n_env
+        for part in filter(None, (starts[:full], starts[full:])):
+            for turns in self._play_part(part, min(len(part), self.n_env)):
                 self.costs["turns"] += len(turns)
-                self.costs["prompt_tokens"] += sum(map(len, prompts))
-                self.costs["response_tokens"] += sum(len(turn.response.ids) for turn in turns)
+                self.costs["prompt_tokens"] += sum(len(t.response.prompt.ids) for t in turns)
+                self.costs["response_tokens"] += sum(len(t.response.ids) for t in turns)
                 yield None if any(turn.step.fault for turn in turns) else turns
 
-    def _play_together(self, starts: list[Start]) -> list[list[Turn]]:
+    def _play_part(self, starts: list[Start], size: int) -> Iterator[list[Turn]]:
+        """Play a multiple of `size` episodes, so many at a time, with the same environments."""
         environment, generation = self.args.environment, self.args.generation
-        seeds, played = [[start.seed] for start in starts], KeptEpisodes(starts)
-        with self.pool(make_envs(environment, generation, seeds, proven=True)) as envs:
-            pasts = envs.resume([start.state for start in starts])
-            for start, (shown, steps) in zip(starts, pasts, strict=True):
-                if shown is None or len(steps) != start.t:
-                    name = f"{environment.env_name}: the episode of seed {start.seed}"
-                    raise UserError(f"{name} cannot be replayed")
-            memories = make_memories(environment, pasts)
-            self.collect(envs, memories, self.engine, self.render, played, self.args.seed)
-            self.faults += envs.faults
+        nothing = [[] for _ in range(size)]
+        with self.pool(make_envs(environment, generation, nothing, proven=True)) as envs:
+            for begin in range(0, len(starts), size):
+                yield from self._play_together(envs, starts[begin : begin + size])
+                self.faults += envs.faults
+                envs.faults.clear()
+
+    def _play_together(self, envs, starts: list[Start]) -> list[list[Turn]]:
+        played, environment = KeptEpisodes(starts), self.args.environment
+        pasts = envs.go_to([[start.seed] for start in starts], [start.state for start in starts])
+        for start, (shown, steps) in zip(starts, pasts, strict=True):
+            if shown is None or len(steps) != start.t:
+                name = f"{environment.env_name}: the episode of seed {start.seed}"
+                raise UserError(f"{name} cannot be replayed")
+        memories = make_memories(environment, pasts)
+        self.collect(envs, memories, self.engine, self.render, played, self.args.seed)
         return played.kept
 
 

@@ -93,6 +93,13 @@ class ResilientPool:
                 print(f"replaying: {back} of {self.n_env} environments are back", flush=True)
         return [(cursor.first, list(cursor.steps)) for cursor in self.cursors]
 
+    def go_to(
+        self, seeds: list[Iterable[int]], state: list[dict]
+    ) -> list[tuple[Observation | None, list[Step]]]:
+        """Leave all episodes, and resume those of other seeds: see `resume`."""
+        self.seeds = seeds
+        return self.resume(state)
+
     def state_dict(self) -> list[dict]:
         """Return each environment's episode, its responses and a digest of the current
         observation, as JSON."""
