@@ -186,6 +186,7 @@ def test_the_lessons_are_cloned_one_after_the_other(monkeypatch, tmp_path, capsy
     # an untrained model knows nothing: about ln(vocabulary) nats; the second lesson goes on
     assert losses[0] > 3 and losses[60] < 1
     assert AutoModelForCausalLM.from_pretrained(out).config.vocab_size > 0
+    capsys.readouterr()  # its progress bar, unless another test has switched it off
     # a full disk: one line, and the model that was there is whole
     before = {path: path.read_bytes() for path in out.iterdir()}
 
