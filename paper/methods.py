@@ -17,7 +17,7 @@ LRS = {
         "babyai": 2e-4,
         "baba": 2e-4,
         "crafter": 2e-4,
-        "errands": 6e-4,  # twice that of the recipe: these runs are short
+        "errands": 3e-4,
         "tools": 4e-4,
     },
 }
