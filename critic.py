@@ -12,13 +12,14 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 
 import torch
 
 from arguments import Arguments, get_args
-from branch import Branches
+from branch import Branches, places
 from common.plugins import UserError
 from common.run_file import rewritten
 from envs.pool.evaluation import all_evaluation_seeds
@@ -66,12 +67,12 @@ def judge(options: Namespace) -> None:
     if not folders:
         raise UserError(f"{options.run} has no checkpoint yet")
     import_figure()  # before the work: it may be missing
-    judged = Judged(args)
-    for folder in folders:
-        update = number_of(folder)
-        judged.load(options.run, folder)
-        found[update] = judged.states(options.episodes, options.states, options.continuations)
-        print(f"after {update} updates: {len(found[update])} states", flush=True)
+    with closing(Judged(args)) as judged:
+        for folder in folders:
+            update = number_of(folder)
+            judged.load(options.run, folder)
+            found[update] = judged.states(options.episodes, options.states, options.continuations)
+            print(f"after {update} updates: {len(found[update])} states", flush=True)
     page = critic_page(options.run.name, options, args.gamma_step, found)
     panels = {f"{update} updates": points(states) for update, states in found.items()}
     with rewritten(options.run / PICTURE, "wb") as file:
@@ -98,7 +99,11 @@ class Judged:
             lora_rank=args.update.lora_rank,
         )  # fmt: skip
         self.scoring = Scoring(args.token_budget, ranks)
-        self.branches = Branches(args, args.n_env, self.engine, self.render, collect)
+        self.branches = Branches(args, places(args, args.n_env), self.engine, self.render, collect)
+
+    def close(self) -> None:
+        """End the environments."""
+        self.branches.envs.close()
 
     def load(self, run: Path, folder: Path) -> None:
         """Take the weights of a checkpoint. UserError: it is damaged, or they do not fit"""

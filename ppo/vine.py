@@ -68,12 +68,13 @@ class ValuedCollection(Wrapper):
         values = [values_of(turns, each, self.gamma)
                   for turns, each in zip(self.inner.turns, states, strict=True)]  # fmt: skip
         costs = sum(map(Counter, ranks.gather([branches.costs])), Counter())
-        self.envs.faults.extend(branches.faults)
+        self.envs.faults.extend(branches.envs.faults)
+        branches.envs.faults.clear()
         values = ranks.gather(values)
         batch = self.inner.join()
         batch.take_values(values, {f"rollout/continued_{name}": n for name, n in costs.items()})
         batch.episodes.turns += costs["turns"]  # they use up --num-turns, too
-        branches.costs, branches.faults = Counter(), []
+        branches.costs = Counter()
         self.begun, self.played = {}, 0.0
         return batch
 

@@ -93,12 +93,10 @@ class ResilientPool:
                 print(f"replaying: {back} of {self.n_env} environments are back", flush=True)
         return [(cursor.first, list(cursor.steps)) for cursor in self.cursors]
 
-    def go_to(
-        self, seeds: list[Iterable[int]], state: list[dict]
-    ) -> list[tuple[Observation | None, list[Step]]]:
-        """Leave all episodes, and resume those of other seeds: see `resume`."""
-        self.seeds = seeds
-        return self.resume(state)
+    def go_to(self, places: list[tuple]) -> list[tuple[Observation | None, list[Step]]]:
+        """Leave all episodes, and resume others: a pair (seeds, state) for each environment."""
+        self.seeds = [seeds for seeds, _ in places]
+        return self.resume([state for _, state in places])
 
     def state_dict(self) -> list[dict]:
         """Return each environment's episode, its responses and a digest of the current

@@ -61,25 +61,23 @@ def render(messages, before=()):
     return make_prompt([*before, *map(ord, json.dumps(messages))])
 
 
-def collector(monkeypatch, env=Dice, N: int = 2, E: int = 3, K: int = 2):
+def collector(env=Dice, N: int = 2, E: int = 3, K: int = 2):
     """Return a function that collects a batch with K continuations of each state."""
-    monkeypatch.setattr(
-        branch, "make_envs", lambda _, __, seeds, proven: ResilientPool(env, seeds, proven=proven)
-    )
     envs = ResilientPool(env, training_seeds(1, range(N)), max_faults=1)
     memories, engine = make_memories(WINDOW, envs.resume(None)), Scripted()
     rollouts = Collection(
         N, FixedTurns(E), Scoring(), needs_bootstrap=never, make_batch=ValuedBatch
     )
     args = SimpleNamespace(environment=WINDOW, generation=None, seed=7)
-    branches = Branches(args, 3, engine, render, main.collect)  # three at a time
+    own = ResilientPool(env, [[], [], []], proven=True)  # three at a time
+    branches = Branches(args, own, engine, render, main.collect)
     rollouts = ValuedCollection(rollouts, envs, branches, K, gamma=0.5, group_size=0)
     return lambda: main.collect(envs, memories, engine, render, rollouts, 7), rollouts
 
 
-def test_advantages_and_costs_by_hand(monkeypatch):
+def test_advantages_and_costs_by_hand():
     """A turn pays .5 and an episode has 3 turns, or 2 where the batch says "end"."""
-    collect, rollouts = collector(monkeypatch)
+    collect, rollouts = collector()
     # gamma = .5: V is .5 before turn 3, .5 + .25 before turn 2, .5 + .375 before turn 1
     first, second, cut = 0.875, 0.75, 0.75
     # turn 1 of an episode: .5 + .5 V(s_2) - V(s_1) = 0;  "end": .5 - V(s_2) = -.25
@@ -108,7 +106,7 @@ def estimate(**turns):
 
 
 def test_each_continuation_has_noise_of_its_own(monkeypatch):
-    collect, rollouts = collector(monkeypatch, N=1)
+    collect, rollouts = collector(N=1)
     seeds, submit = Counter(), Scripted.submit
 
     def noted(engine, slot, prompt, seed):
@@ -120,8 +118,8 @@ def test_each_continuation_has_noise_of_its_own(monkeypatch):
     assert set(seeds.values()) == {1} and len(seeds) == 3 + 20
 
 
-def test_a_state_that_cannot_be_reached_again_is_one_line(monkeypatch):
-    collect, _ = collector(monkeypatch, env=Moody)
+def test_a_state_that_cannot_be_reached_again_is_one_line():
+    collect, _ = collector(env=Moody)
     with pytest.raises(UserError, match="played again, shows another prompt at turn 1: the env"):
         collect()
 
