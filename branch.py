@@ -74,7 +74,7 @@ def with_values(args, run, rollouts, envs, engine, render, collect: Callable):
 
     UserError: the environment cannot be replayed
     """
-    if not args.update.continuations:
+    if args.eval_only or not args.update.continuations:
         return rollouts
     if not all(envs.observation(n).replayable for n in range(envs.n_env)):
         line = f"--advantages {args.advantages} replays episodes, and {args.env_name} says that"

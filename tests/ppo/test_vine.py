@@ -190,8 +190,9 @@ def test_what_does_not_go_together_is_one_line(flags, line, capsys):
 
 def test_an_environment_that_says_it_cannot_be_replayed_is_refused():
     args = SimpleNamespace(
-        update=SimpleNamespace(continuations=9), advantages="vine", env_name="module:Env"
-    )
+        update=SimpleNamespace(continuations=9), advantages="vine", env_name="module:Env",
+        eval_only=False,
+    )  # fmt: skip
     envs = SimpleNamespace(n_env=1, observation=lambda n: SimpleNamespace(replayable=False))
     with pytest.raises(UserError, match="and module:Env says that equal responses"):
         branch.with_values(args, None, None, envs, None, None, None)
