@@ -26,7 +26,7 @@ from memory.window import WindowMemory
 from models import before_after, clone, clone_files
 from models.demonstrations import encoded, read_turns
 from models.imitation import Imitation
-from models.players import PLAYERS
+from models.players import PLAYERS, babyai
 from ppo.model.make import build
 from recipes import TINY
 from storage.minibatch import Sample
@@ -90,7 +90,8 @@ def test_one_task_of_a_scripted_player():
     assert messages[0]["role"] == "system" and isinstance(response, str)
 
 
-def test_a_player_that_is_shown_all_turns():
+def test_a_player_that_is_shown_all_turns(monkeypatch):
+    monkeypatch.setitem(babyai.TASKS["goto"], "episodes", 12)
     turns = read_turns("player:babyai:goto", 0.0, 1, full=True)
     before = []
     for messages, _ in turns:
@@ -106,7 +107,8 @@ def test_a_player_that_is_shown_all_turns():
         read_turns("x.jsonl", 0.0, 1, full=True)
 
 
-def test_players_are_asked_in_your_own_words(tmp_path, capsys):
+def test_players_are_asked_in_your_own_words(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(babyai.TASKS["goto"], "episodes", 12)
     path = tmp_path / "prompts.toml"
     path.write_text('[babyai]\nsystem = "Please {mission}."\ninstruction = "What now?"\n')
     source = "player:babyai:goto"

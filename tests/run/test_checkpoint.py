@@ -100,7 +100,7 @@ FLAGS = [
     "toy --use-proper-time-limits --critic-layers 0",
     "babyai-goto --num-updates 2",
     "baba-goto_win --num-updates 2",
-    "crafter --num-updates 2 --eval-episodes 1",  # its prompts are long
+    f"crafter --num-updates 2 --eval-episodes 1 --model {TINY}-crafter",
     f"tools-calculator --num-updates 2 --response-limit 40 --model {TINY}-calculator",
     f"dialogue-guess --num-updates 2 --model {TINY}-guess",
 ]

@@ -8,8 +8,7 @@ from real_runs import run
 
 from benchmarks.memory import ON_A_GPU
 
-QUICK = ["bf16, packed", "fp32, padded", "bf16, packed, LoRA, recomputing"]
-QUICK += ["bf16, packed, ZeRO 0", "ZeRO 1", "ZeRO 2", "ZeRO 3", "ZeRO 3, LoRA"]
+QUICK = ["fp32, padded", "bf16, packed, LoRA, recomputing", "ZeRO 2", "ZeRO 3, LoRA"]
 TWO_GPUS = [("FAKE_CUDA_DEVICES", "2")]
 
 
@@ -17,7 +16,7 @@ TWO_GPUS = [("FAKE_CUDA_DEVICES", "2")]
 @pytest.mark.parametrize("name", QUICK)
 def test_the_estimate_is_within_five_percent_of_the_peak(name):
     """`python tests/fake_cuda -m benchmarks.memory` makes the whole table."""
-    row = ON_A_GPU[name]
+    row = ON_A_GPU[name] | dict(n_layers=2)
     program = ["-m", "benchmarks.memory", json.dumps(row)]
     gpus = dict(at_start=TWO_GPUS, DS_ACCELERATOR="cuda")
     ended = run(program, ranks=row.get("ranks", 0), **gpus)
