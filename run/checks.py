@@ -16,7 +16,7 @@ from common.trained import ALL
 
 MAX_TURNS = 10**6  # of a batch, which is held in host memory
 FILES = 100  # open files of a run besides its environments: libraries, logs, checkpoints
-FILES_OF_A_WORKER = 6  # a pipe and a sentinel, and as many in an evaluation
+FILES_OF_A_WORKER = 3  # a pipe and a sentinel; evaluations and continuations have their own
 FILES_OF_AN_AGENT = 5  # both ends of its connection, and an async program's event loop
 
 
@@ -84,7 +84,8 @@ def check_url(upstream: str | None) -> None:
 def check_open_files(args) -> None:
     """UserError: the environments of a process need more open files than it may have"""
     processes = execution(args.env_workers).processes
-    needed = FILES + FILES_OF_A_WORKER * processes
+    pools = 2 + bool(continuations(args.advantages))
+    needed = FILES + FILES_OF_A_WORKER * pools * processes
     if args.env_name.startswith("agent:"):
         needed += FILES_OF_AN_AGENT * -(-args.n_env // max(1, processes))
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -50,10 +50,18 @@ def test_ranks_share_environments_groups_minibatches_and_engines_evenly(changes,
 )
 def test_open_files_of_environments_fit_the_hard_limit(name, workers, limit, needed, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (10, limit))
-    args = SimpleNamespace(env_name=name, env_workers=workers, n_env=160)
+    args = SimpleNamespace(env_name=name, env_workers=workers, n_env=160, advantages="dual-gae")
     if needed is None:
         check_open_files(args)
     else:
         line = f"--n-env 160 needs some {needed} open files, and the limit is {limit}: raise it"
         with pytest.raises(ValueError, match=line):
             check_open_files(args)
+
+
+def test_continuations_have_workers_of_their_own(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (10, 387))
+    # 100 and, for each of 32 workers, 3 in the training, 3 in an evaluation, 3 for continuations
+    args = SimpleNamespace(env_name="toy", env_workers=32, n_env=160, advantages="vine:2")
+    with pytest.raises(ValueError, match="needs some 388 open files, and the limit is 387"):
+        check_open_files(args)
