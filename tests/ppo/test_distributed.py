@@ -25,8 +25,8 @@ from recipes import TINY
 from run.saved import checkpoints, damaged
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ["0", "1", "2", "2+offload", "3+untied", "3+recompute+sharded", "2+lora"]
-STAGES += ["3+lora+recompute", "0+merged", "3+merged"]
+STAGES = ["0+merged", "1", "2+offload", "2+lora", "3+untied", "3+recompute+sharded"]
+STAGES += ["3+lora+recompute"]
 
 
 def lines(path: Path) -> list[dict]:
