@@ -208,7 +208,8 @@ def test_the_glossary_explains_every_metric_that_a_run_writes(run):
     assert written - explained == {"eval/right"}  # the toy's own, which stands there as rollout/...
     # vLLM alone has the first; in a warm-up of two turns no episode ends; and other environments'
     others = {f"rollout/{name}" for name in ("achievements", "wasted_guesses", "parse_failures",
-              "untrained_calls", "ended_by_invalid_move", "program_errors")}  # fmt: skip
+              "untrained_calls", "ended_by_invalid_move", "program_errors",
+                  "continued_turns")}  # fmt: skip
     assert explained - written - others == {
         "engine/push_gap", "warmup/explained_variance_trained",
         "warmup/explained_variance_held_out"}  # fmt: skip
