@@ -13,6 +13,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing
+from functools import reduce
 from pathlib import Path
 from statistics import fmean
 
@@ -37,7 +38,7 @@ from reports.program import Program
 from run.saved import checkpoints, damaged, number_of, read
 from run.snapshot import load_snapshot
 from storage.batch import Scoring, values_of
-from storage.collection import Turn, all_ids
+from storage.collection import Turn
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -165,14 +166,10 @@ def start_at(seed: int, turns: list[Turn], t: int, member: int) -> Start:
 
     The pool notices if the replay leads elsewhere.
     """
-    if t == 0:
-        return Start(seed, {}, member=member)
-    state = dict(
-        responses=[turn.step.response for turn in turns[:t]],
-        truncated=[turn.response.truncated for turn in turns[:t]],
-        shown=digest(turns[t].step.previous_text),
-    )
-    return Start(seed, state, all_ids(turns[t - 1].response), member)
+    start = reduce(Start.after, turns[:t], Start(seed, {}, member=member))
+    if t:
+        start.state["shown"] = digest(turns[t].step.previous_text)
+    return start
 
 
 def expected(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ppo.evaluation import EvaluationEpisodes, UntilNoneIsLeft
-from storage.collection import Turn
+from storage.collection import Turn, all_ids
 
 
 class Start(NamedTuple):
@@ -30,6 +30,14 @@ class Start(NamedTuple):
     def t(self) -> int:
         """How many turns are replayed."""
         return len(self.state.get("responses", ()))
+
+    def after(self, turn: Turn) -> "Start":
+        """Return where the episode goes on after a turn."""
+        state = dict(
+            responses=[*self.state.get("responses", ()), turn.step.response],
+            truncated=[*self.state.get("truncated", ()), turn.response.truncated],
+        )
+        return self._replace(state=state, previous_ids=all_ids(turn.response))
 
 
 @dataclass(frozen=True)

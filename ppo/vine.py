@@ -14,7 +14,7 @@ from statistics import fmean
 from common.plugins import UserError
 from common.wrapper import Wrapper
 from ppo.continuations import Start, returns_to_go
-from storage.collection import Turn, all_ids
+from storage.collection import Turn
 
 
 @dataclass
@@ -86,7 +86,7 @@ class ValuedCollection(Wrapper):
             if turn.step.number == 1:
                 at = Start(turn.step.seed, {}, at.previous_ids)
             states.append(State(at, turn.response.prompt.ids))
-            at = after(at, turn)
+            at = at.after(turn)
         if not turns[-1].step.done:
             states.append(State(at, self.inner.next_prompts[n].ids))
         return states
@@ -114,16 +114,6 @@ class ValuedCollection(Wrapper):
                     "memory must repeat exactly"
                 )
             state.returns.append(returns_to_go(turns, self.gamma)[0])
-
-
-def after(start: Start, turn: Turn) -> Start:
-    """Return where an episode goes on after a turn."""
-    past = start.state
-    state = dict(
-        responses=[*past.get("responses", ()), turn.step.response],
-        truncated=[*past.get("truncated", ()), turn.response.truncated],
-    )
-    return Start(start.seed, state, all_ids(turn.response))
 
 
 def values_of(turns: list[Turn], states: list[State], gamma: float) -> list[tuple[float, float]]:

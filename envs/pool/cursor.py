@@ -109,11 +109,15 @@ class EpisodeCursor:
             return dict(episode=self.episode, responses=[], **substituted)
         return dict(
             episode=self.episode,
-            responses=list(map(str, self.responses)),
-            truncated=[response.truncated for response in self.responses],
+            **self.past(),
             shown=digest(self.observation.text) if self.observation else "",
             **substituted,
         )
+
+    def past(self) -> dict:
+        """Return the responses of the episode, as a new cursor replays them."""
+        truncated = [response.truncated for response in self.responses]
+        return dict(responses=[*map(str, self.responses)], truncated=truncated)
 
     def record(self, answer: Observation | Step) -> str:
         """Record the answer to a reset or a step; return what is wrong with it, or ""."""

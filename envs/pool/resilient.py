@@ -144,10 +144,7 @@ class ResilientPool:
 
     def past(self, i: int) -> dict:
         """Return the responses of environment i in its episode, as `resume` replays them."""
-        responses = self.cursors[i].responses
-        return dict(
-            responses=[*map(str, responses)], truncated=[each.truncated for each in responses]
-        )
+        return self.cursors[i].past()
 
     def close(self) -> None:
         """End the environments, processes and threads; safe to call twice and after an EnvError."""

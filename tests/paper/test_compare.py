@@ -7,6 +7,7 @@ import pytest
 from made_runs import EVALUATION, dry_run, write_run
 
 import arguments
+from common.estimator import key_of
 from paper import reproduce
 from paper.compare import ComparisonPlan
 from paper.compared import runs_of, task_table
@@ -113,7 +114,7 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
         assert args.num_turns == (None if critic else args.num_updates * batch)
         turns.setdefault(args.env_name, set()).add((args.w_epoch + args.num_updates) * batch)
         rate = 4e-4 if args.env_name == "tools-calculator" else 2e-4
-        assert args.lr == pytest.approx(rate * factors[args.advantages.split(":")[0]])
+        assert args.lr == pytest.approx(rate * factors[key_of(args.advantages)])
         assert args.env_name in {first.env_name for first in before}
     assert turns == {"babyai-pickup": {20480}, "babyai-open": {20480},
                      "baba-two_room-goto_win": {15360}, "tools-calculator": {25600}}  # fmt: skip

@@ -25,7 +25,7 @@ from recipes import TINY
 from run.saved import checkpoints, damaged
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ["0+merged", "1", "2+offload", "2+lora", "3+untied", "3+recompute+sharded"]
+STAGES = ["0+merged", "1", "2+offload", "2+lora", "3+untied", "3+merged+recompute+sharded"]
 STAGES += ["3+lora+recompute"]
 
 
