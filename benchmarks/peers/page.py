@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from paper.compared import AXES, about_after, curves, finished_runs, points, task_table
+from paper.compared import about_after, task_table
+from paper.curves import AXES, curves, finished_runs, points
 from paper.methods import Comparison, Task
 from reports.evaluations import markdown_table
 from reports.run_files import Run

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from paper.compared import CURVE_EPISODES
+from paper.curves import CURVE_EPISODES
 
 PACKAGES = ("trl", "transformers", "datasets", "torch")
 

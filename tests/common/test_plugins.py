@@ -76,7 +76,8 @@ MISTAKES = [
     ),
     (
         "--advantages gea",
-        "unknown estimator 'gea'; choices: dual-gae, token-gae, turn-gae, rloo, grpo, gigpo, or m",
+        "unknown estimator 'gea'; choices: dual-gae, token-gae, turn-gae, rloo, grpo, gigpo, "
+        "vine, or m",
     ),
     (
         "--engine vlm",
