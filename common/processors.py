@@ -10,8 +10,8 @@ def processors() -> int:
 
 
 def ranks_here() -> int:
-    """Return how many ranks of a run share this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    """Return how many ranks of a run share this machine: all, if the launcher does not say."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", 1)))
 
 
 def processors_of_a_rank() -> int:

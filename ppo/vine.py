@@ -65,7 +65,7 @@ class ValuedCollection(Wrapper):
         states = [self._states(n) for n in range(len(self.inner.turns))]
         self._play([(state, member) for n, each in enumerate(states) for state in each
                     for member in self._members(n, state.start.t)])  # fmt: skip
-        values = [values_of(turns, each, self.gamma)
+        values = [sampled_values(turns, each, self.gamma)
                   for turns, each in zip(self.inner.turns, states, strict=True)]  # fmt: skip
         costs = sum(map(Counter, ranks.gather([branches.costs])), Counter())
         self.envs.faults.extend(branches.envs.faults)
@@ -116,7 +116,9 @@ class ValuedCollection(Wrapper):
             state.returns.append(returns_to_go(turns, self.gamma)[0])
 
 
-def values_of(turns: list[Turn], states: list[State], gamma: float) -> list[tuple[float, float]]:
+def sampled_values(
+    turns: list[Turn], states: list[State], gamma: float
+) -> list[tuple[float, float]]:
     """Return V of the state before and after each turn of an environment.
 
     An episode's end is worth 0, at a time limit, too. If a fault ended it, or if faults cut all

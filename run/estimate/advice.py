@@ -15,6 +15,7 @@ import torch
 from common.engine_flag import parted
 from common.host_memory import free_bytes
 from common.plugins import UserError
+from common.processors import ranks_here
 from ppo.model.make import choose_dtype, in_shards
 from run.estimate.memory import MOMENTS, estimate, loading, states, totals
 from run.estimate.roofline import find_device, seconds
@@ -82,20 +83,16 @@ def spread(shape: Shape, setting: Setting, device: int) -> int:
     )
 
 
-def local_ranks() -> int:
-    return int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", 1)))
-
-
-def capacities(ranks_here: int) -> tuple[int, int]:
+def capacities(ranks: int) -> tuple[int, int]:
     """Return the bytes of the device and of the host for each rank. On a CPU both are the same."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS reports only this
-    host = (free_bytes() or total) // ranks_here
+    host = (free_bytes() or total) // ranks
     return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else host), host
 
 
 def here(args) -> tuple[Setting, tuple[int, int]]:
     """Return the setting of a run on this machine, and what `capacities` returns."""
-    available = capacities(local_ranks())
+    available = capacities(ranks_here())
     return setting_of(args, available[0]), available
 
 

@@ -23,7 +23,7 @@ from ppo.advantages import Batch
 from ppo.advantages.vine import vine
 from ppo.continuations import Start
 from ppo.engines.contract import Response
-from ppo.vine import State, ValuedCollection, values_of
+from ppo.vine import State, ValuedCollection, sampled_values
 from recipes import TINY
 from run.saved import checkpoints
 from storage.batch import Scoring
@@ -134,13 +134,13 @@ def test_faults_and_lost_continuations():
     going = dict(reward=1.0, terminated=False, truncated=False)
     limit, fault = going | dict(truncated=True), dict(truncated=True, reward=0.0, fault="lost")
     # a time limit is an end: nothing follows
-    assert values_of(turns(going, limit), states([4, 2], [2]), 0.5) == [(3, 2), (2, 0)]
+    assert sampled_values(turns(going, limit), states([4, 2], [2]), 0.5) == [(3, 2), (2, 0)]
     # after a fault V before stands for the rest
-    assert values_of(turns(fault), states([3]), 0.5) == [(3, 3)]
+    assert sampled_values(turns(fault), states([3]), 0.5) == [(3, 3)]
     # no continuation is left of the second state: 1 + .5 * 4, from the value at the cut
-    assert values_of(turns(going, going), states([5], [], [4]), 0.5) == [(5, 3), (3, 4)]
+    assert sampled_values(turns(going, going), states([5], [], [4]), 0.5) == [(5, 3), (3, 4)]
     # none at the cut
-    assert values_of(turns(going), states([5], []), 0.5) == [(5, 5)]
+    assert sampled_values(turns(going), states([5], []), 0.5) == [(5, 5)]
 
 
 # ---- the program --------------------------------------------------------------------------------
