@@ -13,7 +13,7 @@
         --out models/tiny-frozen-lake
     python -m models.make --family errands --layers 3 --steps 800 --batch 32 --vocab-size 400 \\
         --out models/tiny-errands
-    python -m models.make --family summarising --steps 1200 --batch 48 --vocab-size 300 \\
+    python -m models.make --family summarising --layers 3 --vocab-size 300 \\
         --out models/tiny-summarising
 
 A scripted player (`models.players`) plays episodes, and the model is cloned from its prompts and
