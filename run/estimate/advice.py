@@ -34,6 +34,8 @@ def print_estimate(args) -> None:
     setting, available = here(args)
     print(table(shape, setting, available))
     print(times(shape, setting))
+    if played := args.update.continuations * setting.n_env * setting.e_len:
+        print(f"that leaves out {played:,} or more continuations of --advantages {args.advantages}")
     if line := impossible(args.model, shape, setting, available[0]):
         raise UserError(line)
     if not fits(needs(shape, setting), available):

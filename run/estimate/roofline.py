@@ -6,7 +6,8 @@ Q, K, V, L, k, s). P and R are the tokens of a prompt and a response, and T = P 
 
 The estimate counts matrix products, and for generation also reads of the GPU's memory and vLLM's
 overhead. It leaves out communication between ranks, transfers to and from the host, AdamW, merged
-turns, cached prefixes, environments, weight pushes, the critic's warm-up and evaluations.
+turns, cached prefixes, environments, weight pushes, continuations, the critic's warm-up and
+evaluations.
 """
 
 from dataclasses import dataclass

@@ -66,6 +66,12 @@ def test_a_run_that_fits_is_a_table_and_nothing_else(here, capsys):
     assert not err and sorted(here.rglob("*")) == before
 
 
+def test_continuations_are_not_in_the_time(here, capsys):
+    assert run("--advantages vine:3 --n-env 4 --e-len 5") == 0
+    last = capsys.readouterr().out.splitlines()[-1]  # 3 from each of 4 x 5 states, and of the cuts
+    assert last == "that leaves out 60 or more continuations of --advantages vine:3"
+
+
 def test_an_engine_without_room_for_a_turn():
     # 7.6 10^9 weights of 2 bytes and one turn of 1,536 tokens, in a share of 15 GB
     line = advice.times(QWEN, replace(GPU, vllm_share=15 * 10**9))
