@@ -32,8 +32,9 @@ from ppo.distributed import make_ranks
 from ppo.engines.choose import make_engine
 from ppo.make import make_agent
 from ppo.model.make import make_model
-from reports.charts import draw_values, import_figure
 from reports.critic_page import PICTURE, State, critic_page, points
+from reports.drawing import import_figure
+from reports.pictures import draw_values
 from reports.program import Program
 from run.saved import checkpoints, damaged, number_of, read
 from run.snapshot import load_snapshot

@@ -35,7 +35,7 @@ from paper.runs import (
     read_run,
 )
 from paper.tables import zero_shot
-from reports.charts import import_figure
+from reports.drawing import import_figure
 
 
 def run_comparison(args, extra: dict, out: Path, made_by: str) -> int:

@@ -12,9 +12,9 @@ from paper.quantities import final_evaluation
 from paper.rows import flags_of
 from paper.runs import PlannedRun, execute, planned_run, read_run, relative
 from paper.tables import TABLES
-from reports.charts import draw_values
 from reports.critic_page import State, figures, interval, points, shown
 from reports.evaluations import markdown_table
+from reports.pictures import draw_values
 
 MOMENTS = 3  # the checkpoints that a run keeps
 TASKS = {  # name of a row -> its table, and the flags of `turnwise critic`

@@ -12,7 +12,7 @@ from paper.intervals import interval
 from paper.methods import Comparison, Task
 from paper.quantities import final_evaluation
 from paper.rows import measure_of
-from reports.charts import STYLE, colour_of, import_figure, png_of
+from reports.drawing import STYLE, colour_of, import_figure, png_of
 from reports.run_files import Run
 
 POINTS = 60  # of a curve

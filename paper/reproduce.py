@@ -38,7 +38,7 @@ from paper.runs import (
     relative,
 )
 from paper.tables import TABLES
-from reports.charts import import_figure
+from reports.drawing import import_figure
 from reports.program import Program
 
 RUNS_FOLDER = BASE / "runs" / "reproduce"

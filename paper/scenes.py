@@ -6,7 +6,8 @@ A curve is the mean over seeds with a band of one standard error.
 import math
 
 from paper.rows import PaperRow
-from reports.charts import GROUP_COLOURS, SOFT, STYLE, import_figure, mean_and_spread, png_of
+from reports.charts import mean_and_spread
+from reports.drawing import GROUP_COLOURS, SOFT, STYLE, import_figure, png_of
 from reports.run_files import Run
 
 PAIRS_PER_LINE = 3

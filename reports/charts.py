@@ -1,39 +1,22 @@
 """Draws groups of runs: learning curves over training turns, and the time of each phase.
 
 Each group is drawn as the mean over its runs with a band of one standard deviation. Charts are PNG
-files with a legend, or SVG without one, for a page with a legend of its own. The SVG follows the
-reader's colour scheme, dark or light. Only this file imports matplotlib, and only to draw.
+files with a legend, or SVG without one, for a page with a legend of its own.
 """
 
-import io
 import statistics
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from common.plugins import UserError
+from reports.drawing import MARKERS, SOFT, STYLE, colour_of, import_figure, png_of, sign_of
 from reports.groups import Group
 from reports.run_files import Run
 
-# Palettes for colour-blind readers: Okabe and Ito for groups, Tol for phases.
-GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B",
-                 "#999999")  # fmt: skip
-MARKERS = {"■": "", "●": "o", "▲": "^", "◆": "D"}  # change when the colours repeat
+# Tol's palette for colour-blind readers
 PHASE_COLOURS = {"warm-up": "#332288", "collect": "#88CCEE", "score": "#DDCC77",
                  "update": "#44AA99",
                  "push": "#CC6677", "eval": "#AA4499", "other": "#DDDDDD"}  # fmt: skip
-INK, SOFT, GRID = "#222222", "#555555", "#e4e4e4"
-DARK = {INK: "#e3e7ec", SOFT: "#98a2ae", GRID: "#2d343d"}  # the same in a dark colour scheme
-STYLE = {
-    "text.parse_math": False,  # names may contain a $
-    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK,
-    "xtick.color": INK, "ytick.color": INK, "svg.hashsalt": "the same in every run",
-    "axes.titlelocation": "left", "axes.titleweight": "bold",
-    "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID,
-    "legend.frameon": False, "legend.fontsize": 9, "figure.constrained_layout.use": True,
-    "figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.08,
-}  # fmt: skip
 
 
 @dataclass
@@ -88,74 +71,6 @@ def draw_charts(groups: list[Group], save: Callable | None = None) -> dict[str, 
         _draw_time(figure, runs)
         images["time"] = save(figure)
     return images
-
-
-def draw_values(panels: dict[str, list[tuple[float, float]]]) -> bytes:
-    """Return a PNG with a panel for each title: what is expected of states over what they earn.
-
-    panels: title -> (truth, expected) of each state
-    """
-    Figure, rc_context = import_figure()
-    with rc_context(STYLE):
-        figure = Figure(figsize=(3.2 * len(panels), 3.4))
-        every = [number for points in panels.values() for point in points for number in point]
-        ends = min(every), max(every)
-        axes = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)[0]
-        for one, (title, points) in zip(axes, panels.items(), strict=True):
-            one.plot(ends, ends, color=SOFT, linewidth=1)  # a critic that knows everything
-            one.plot(
-                *zip(*points, strict=True), "o", color=GROUP_COLOURS[0], markersize=4, alpha=0.6
-            )
-            one.set(title=title, xlabel="mean return of the continuations")
-        axes[0].set_ylabel("V")
-        return png_of(figure)
-
-
-def draw_credit(turns: list, title: str) -> bytes:
-    """Return a PNG of the turns of an episode: whose they are, their rewards, V and advantages.
-
-    turns: from `reports.credit`, in their order
-    """
-    Figure, rc_context = import_figure()
-    agents = list(dict.fromkeys(turn.agent for turn in turns))
-    numbers = range(1, len(turns) + 1)
-    with rc_context(STYLE):
-        height = 1.2 + 0.35 * len(agents)
-        figure = Figure(figsize=(max(6.4, 1.2 + 0.45 * len(turns)), height + 2.4))
-        rows, bars = figure.subplots(2, 1, sharex=True, height_ratios=(height, 2.2))
-        rows.plot(numbers, [agents.index(turn.agent) for turn in turns], color=GRID, zorder=1)
-        for i, agent in enumerate(agents):
-            own = [k for k, turn in zip(numbers, turns, strict=True) if turn.agent == agent]
-            rows.scatter(own, [i] * len(own), s=70, color=colour_of(i), zorder=2)
-            plain = dict(facecolor="white", edgecolor="none", pad=1)  # the line runs behind it
-            label = textwrap.shorten(agent, 50, placeholder=" ...")
-            rows.text(0.5, i - 0.22, label, size=8, bbox=plain)
-        rows.set(title=title, ylim=(len(agents) - 0.5, -0.8), yticks=[])
-        rows.grid(False)
-        colours = [colour_of(agents.index(turn.agent)) for turn in turns]
-        width, advantages = 0.55, [turn.advantage for turn in turns]
-        bars.bar(numbers, advantages, width, color=colours, alpha=0.45, label="advantage")
-        bars.plot(numbers, [turn.reward for turn in turns], "v", color=INK, label="reward")
-        if all(turn.value is not None for turn in turns):
-            bars.plot(numbers, [turn.value for turn in turns], "_", color=SOFT, markersize=14,
-                      markeredgewidth=2, label="V before it")  # fmt: skip
-        for k, (before, turn) in enumerate(zip(turns, turns[1:], strict=False), 1):
-            if before.update != turn.update:  # a batch ended between these turns
-                bars.axvline(k + 0.5, color=SOFT, linewidth=1, linestyle=":")
-        bars.axhline(0, color=INK, linewidth=0.8)
-        bars.set(xlabel="turn", xlim=(0.4, len(turns) + 0.6), xticks=numbers)
-        figure.legend(loc="outside lower left", ncols=3)
-        return png_of(figure)
-
-
-def import_figure() -> tuple:
-    """Return matplotlib's Figure and rc_context. UserError: it is not installed."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError("matplotlib is missing: pip install matplotlib") from error
-    return Figure, rc_context
 
 
 def _draw_chart(figure, chart: Chart, groups: list[Group], legend: bool = True) -> bool:
@@ -234,32 +149,3 @@ def mean_and_spread(curves: list[dict[int, float]]) -> list[tuple[int, float, fl
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         points.append((turns, mean, mean - spread, mean + spread))
     return points
-
-
-def colour_of(group: int) -> str:
-    return GROUP_COLOURS[group % len(GROUP_COLOURS)]
-
-
-def sign_of(group: int) -> str:
-    """Return a key of MARKERS, which distinguishes groups of the same colour."""
-    return list(MARKERS)[group // len(GROUP_COLOURS) % len(MARKERS)]
-
-
-def png_of(figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def svg_of(figure) -> bytes:
-    """Return an SVG whose neutral colours follow the reader's colour scheme."""
-    file = io.StringIO()
-    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text, names = file.getvalue(), {INK: "--ink", SOFT: "--soft", GRID: "--grid"}
-    for colour, name in names.items():
-        text = text.replace(colour, f"var({name})")
-    light = "".join(f"{name}:{colour};" for colour, name in names.items())
-    dark = "".join(f"{name}:{DARK[colour]};" for colour, name in names.items())
-    dark = f"@media (prefers-color-scheme:dark){{svg{{{dark}}}}}"
-    style = f"<style>svg{{{light}}}{dark}</style>"
-    return text.replace("<defs>", f"{style}<defs>", 1).encode("utf-8", "replace")

@@ -17,7 +17,7 @@ from statistics import fmean
 from common.plugins import UserError
 from common.run_file import rewritten
 from reports import dialogue
-from reports.charts import draw_credit
+from reports.pictures import draw_credit
 from reports.program import Program
 from run.dialogue_log import LoggedEpisode, episodes_of, read_log
 

@@ -14,7 +14,8 @@ from string import Template
 
 from common.plugins import UserError
 from common.run_file import rewritten
-from reports.charts import draw_charts, svg_of
+from reports.charts import draw_charts
+from reports.drawing import svg_of
 from reports.finals import differences, each_run, final_numbers, labelled
 from reports.groups import Group, group_runs
 from reports.pairs import ABOUT_PAIRS, pairs_table

@@ -6,7 +6,7 @@ A table is a list of rows of HTML cells, the header first. All text from the run
 import statistics
 from html import escape
 
-from reports.charts import colour_of, sign_of
+from reports.drawing import colour_of, sign_of
 from reports.evaluations import cell_text
 from reports.groups import Group, differing
 from reports.run_files import Run

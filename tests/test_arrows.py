@@ -177,7 +177,7 @@ def test_importing_them_leaves_torch_out():
         ({"peft"}, "ppo/model/lora.py"),
         ({"crafter"}, "envs/games/crafter.py"),
         ({"minigrid"}, "envs/games/babyai.py"),
-        ({"matplotlib"}, "reports/charts.py"),
+        ({"matplotlib"}, "reports/drawing.py"),
         ({"textarena"}, "envs/ecosystems/textarena.py"),
         ({"gem"}, "envs/ecosystems/gem.py"),
         ({"textworld"}, "envs/ecosystems/textworld.py"),

@@ -18,7 +18,7 @@ from benchmarks.peers.perform import make
 from benchmarks.peers.plan import TASKS, PeerRun, Plan
 from common.plugins import UserError
 from paper.runs import PROJECT
-from reports.charts import import_figure
+from reports.drawing import import_figure
 from reports.program import Program
 
 

@@ -8,19 +8,9 @@ import pytest
 from made_runs import EVALUATION, write_run
 from matplotlib.figure import Figure
 
-from reports.charts import (
-    CHARTS,
-    DARK,
-    INK,
-    _draw_chart,
-    _draw_time,
-    colour_of,
-    draw_charts,
-    mean_and_spread,
-    sign_of,
-    svg_of,
-)
+from reports.charts import CHARTS, _draw_chart, _draw_time, draw_charts, mean_and_spread
 from reports.curves import curves_page, main
+from reports.drawing import DARK, INK, colour_of, sign_of, svg_of
 from reports.finals import final_numbers
 from reports.groups import group_runs
 from reports.run_files import Run, read_runs
