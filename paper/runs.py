@@ -65,6 +65,8 @@ def matching(planned: list[PlannedRun], only: list[str]) -> list[PlannedRun]:
 
 def perform(run: PlannedRun, words: list[str], label: str, dry_run: bool) -> int:
     """Print and execute the command of a run unless it is finished. Returns the exit code."""
+    if words and not dry_run:
+        words = command_of(run)  # another process may have begun or finished it by now
     print(f"# {label} {relative(run.path)}" + " is finished" * (not words))
     if words:
         print(f"python {shlex.join(words)}", flush=True)

@@ -209,6 +209,26 @@ def test_finished_runs_are_skipped_and_unfinished_ones_go_on(tmp_path, capsys):
     assert new[new.index("--seed") + 1] == "3"
 
 
+def test_a_run_that_another_process_has_finished_meanwhile_is_skipped(tmp_path, monkeypatch):
+    last = SCALES["embedded"]["recipes"]["crafter"]["num_updates"]
+    settings = dict(env_name="crafter", num_updates=last, eval_episodes=128)
+    executed = []
+
+    def execute(words):
+        executed.append(words[words.index("--seed") + 1])
+        for seed in (1, 2):  # the other process is faster
+            evals = [EVALUATION | {"update": update} for update in (0, last)]
+            write_run(
+                tmp_path / "embedded" / f"crafter-seed{seed}", evals=evals, seed=seed, **settings
+            )
+        return 0
+
+    monkeypatch.setattr(runs, "execute", execute)
+    flags = ["--runs", str(tmp_path), "--seeds", "1", "2", "--only", "crafter"]
+    assert reproduce.main(["table2", *flags]) == 0
+    assert executed == ["1"]
+
+
 # ---- numbers ------------------------------------------------------------------------------------
 
 
