@@ -2,8 +2,11 @@
 
 import os
 import re
+import signal
 import sys
 
+# A shell lets what it starts in the background ignore Ctrl-C, and programs that tests start, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # expected numbers are of the CPU
 # Where nobody keeps bytecode, each process that starts vLLM compiles its sources for seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
