@@ -131,7 +131,7 @@ class Update(Trained):
     minibatch: Count = flag(128, "turns per optimizer step")
     token_budget: Count = flag(4096, "padded tokens per forward pass")
     rows: Literal["auto", "padded", "packed", "merged", "packed+merged"] = flag("auto", "padded: a row per turn; packed: no padding; merged: turns that extend one another share a row; auto: packed on a GPU in bfloat16, merged if it saves a tenth")
-    clip: float | str = flag(0.2, "clip range of the probability ratio: X, LOW:HIGH, or turn:X and turn:LOW:HIGH for one ratio a turn", type=clip_range, metavar="X")
+    clip: float | str = flag(0.2, "clip range of the probability ratio: X or LOW:HIGH; turn: or episode: before it: one ratio for the tokens of a turn or of an episode", type=clip_range, metavar="X")
     value_clip: Bound = flag(0.5, "clip range of value changes; inf: off")
     first_token_weight: FirstWeight = flag(3.0, "weight of a turn's first token in the value loss; inf: it alone counts")
     entropy_coef: Coefficient = flag(0.0, "coefficient of the entropy bonus")

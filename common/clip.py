@@ -3,31 +3,33 @@
 from argparse import ArgumentTypeError
 from typing import NamedTuple
 
-FORMS = "X, LOW:HIGH, turn:X or turn:LOW:HIGH, above 0"
-TURN = "turn:"
+FORMS = "X or LOW:HIGH above 0, or turn: or episode: and these"
+SHARED = ("turn", "episode")
 
 
 class Clip(NamedTuple):
-    """The surrogate is clipped to ratios from 1 - low to 1 + high. per_turn: the tokens of a turn
-    share one ratio, the geometric mean of theirs"""
+    """The surrogate is clipped to ratios from 1 - low to 1 + high. of: "token", or one of SHARED,
+    whose tokens share one ratio, the geometric mean of theirs"""
 
     low: float
     high: float
-    per_turn: bool
+    of: str
 
 
 def clip_of(value: float | str) -> Clip:
     """Read a value of --clip. ValueError: it has none of the forms"""
-    bounds = [float(bound) for bound in str(value).removeprefix(TURN).split(":")]
-    if len(bounds) > 2 or not all(bound > 0 for bound in bounds):  # nan is not above 0
+    first, *rest = str(value).split(":")
+    of, rest = (first, rest) if first in SHARED else ("token", [first, *rest])
+    bounds = [float(bound) for bound in rest]
+    if len(bounds) not in (1, 2) or not all(bound > 0 for bound in bounds):  # nan is not above 0
         raise ValueError(value)
-    return Clip(bounds[0], bounds[-1], str(value).startswith(TURN))
+    return Clip(bounds[0], bounds[-1], of)
 
 
 def clip_range(text: str) -> float | str:
     """The type of --clip: the paper's number, or one of the other forms."""
     try:
-        low, high, per_turn = clip_of(text)
+        low, high, of = clip_of(text)
     except ValueError as error:
         raise ArgumentTypeError(f"{text!r} is not of the form {FORMS} (inf: off)") from error
-    return low if low == high and not per_turn else text
+    return low if low == high and of == "token" else text

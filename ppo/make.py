@@ -4,10 +4,12 @@ from functools import partial
 
 import torch
 
+from common.clip import clip_of
 from common.ranks import Ranks
 from ppo.agent import Agent
 from ppo.criticless import CriticlessAgent
 from ppo.distributed import make_stepper
+from ppo.episode_ratios import with_episode_ratios
 from ppo.kl import KLPenalty
 from ppo.known_trunk import QuickWarmUp
 from ppo.terms import KLInLoss, make_old_logps, make_policy_loss, terms_of
@@ -22,6 +24,8 @@ def make_agent(update, actor_critic, ranks: Ranks, seed: int, kl: KLPenalty | No
     seed: of the order of the turns; kl: what `make_kl` returns; it may be a term of the loss
     """
     agent = CriticlessAgent if update.no_critic else Agent
+    if clip_of(update.clip).of == "episode":
+        agent = with_episode_ratios(agent)
     return agent(
         update,
         actor_critic,

@@ -20,8 +20,8 @@ def terms_of(kl: KLPenalty | None) -> list[Callable]:
 
 def make_policy_loss(clip: float | str, tis_cap: float | None) -> Callable:
     """Return the policy loss of --clip and --tis-cap; see `Agent`."""
-    low, high, per_turn = clip_of(clip)
-    if low == high and not per_turn and tis_cap is None:
+    low, high, of = clip_of(clip)
+    if low == high and of == "token" and tis_cap is None:
         return policy_loss
     return partial(bounded_policy_loss, least=1 - low, most=1 + high, cap=tis_cap or INF)
 
@@ -46,7 +46,7 @@ def bounded_policy_loss(
 
 def make_old_logps(clip: float | str) -> Callable:
     """Return what the ratios of --clip are taken against; see `Agent`."""
-    return turn_logps if clip_of(clip).per_turn else sampled_logps
+    return turn_logps if clip_of(clip).of == "turn" else sampled_logps
 
 
 def turn_logps(batch, micro_batch, logps: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from ppo.advantages import make_estimator, whiten  # noqa: E402
 from ppo.agent import Agent  # noqa: E402
 from ppo.criticless import CriticlessAgent  # noqa: E402
 from ppo.distributed import LaunchedRanks, make_stepper  # noqa: E402
+from ppo.episode_ratios import with_episode_ratios  # noqa: E402
 from ppo.kl import KLPenalty  # noqa: E402
 from ppo.model.actor_critic import Reference  # noqa: E402
 from ppo.model.lora import AdaptersOff  # noqa: E402
@@ -180,12 +181,14 @@ def check(seed: int, ranks=ALONE) -> float:
     decoder.LOGITS_PER_CHUNK = case.chunk
     model, reference = make_models(case, seed)
     kl = (KLInLoss if case.kl_in == "loss" else KLPenalty)(case.kl, case.estimate, None)
-    clip = clip_range("turn:" * case.per_turn + f"{case.clip}:{case.clip + case.higher}")
+    shared = f"{case.ratio_of}:" * (case.ratio_of != "token")
+    clip = clip_range(f"{shared}{case.clip}:{case.clip + case.higher}")
     settings = make_settings(
         clip=clip, value_clip=case.value_clip, first_token_weight=case.first,
         entropy_coef=case.entropy, whiten=case.whiten, minibatch=sum(map(len, turns)) // 2,
     )  # fmt: skip
-    agent = (CriticlessAgent if case.grouped else Agent)(
+    kind = CriticlessAgent if case.grouped else Agent
+    agent = (with_episode_ratios(kind) if case.ratio_of == "episode" else kind)(
         settings, model, torch.Generator().manual_seed(seed), make_stepper(ranks, 0, False),
         policy_loss=make_policy_loss(clip, case.cap), old_logps=make_old_logps(clip),
         terms=terms_of(kl),
@@ -278,8 +281,8 @@ class Known:
             logps, entropies = naive.logps(naive.actor, turn)
             gains = (torch.tensor(self.advantages[n][t]) - self.shift) / self.scale
             ratio = (logps - old).exp()
-            if case.per_turn:  # of the turn's probability, the geometric mean over its tokens
-                ratio = ratio.detach().prod() ** (1 / len(old)) * (logps - logps.detach()).exp()
+            if case.ratio_of != "token":
+                ratio = self.shared_ratio(naive, n, t, chosen) * (logps - logps.detach()).exp()
             ratio = ratio.clamp(max=case.cap or INF)
             clipped = ratio.clamp(1 - case.clip, 1 + case.clip + case.higher)
             total = total + torch.maximum(-gains * ratio, -gains * clipped).sum()
@@ -297,6 +300,16 @@ class Known:
                 weight[0] = 1.0 if case.first == INF else case.first
                 value, weights = value + (weight * error).sum(), weights + weight.sum()
         return total / tokens + (value / weights if not case.grouped else 0.0)
+
+    @torch.no_grad()
+    def shared_ratio(self, naive: Naive, n: int, t: int, chosen: list[tuple[int, int]]):
+        """The geometric mean of the ratios of the tokens of turn t, or of its episode's turns."""
+        together, ends = [t], [turn.kind != "go" for turn in self.turns[n]]
+        if self.case.ratio_of == "episode":
+            together = [u for m, u in chosen if m == n and sum(ends[:u]) == sum(ends[:t])]
+        moved = [naive.logps(naive.actor, self.turns[n][u])[0] - self.old[n][u] for u in together]
+        ratios = torch.cat(moved).exp()
+        return ratios.prod() ** (1 / len(ratios))
 
 
 def distance(model, wanted: dict) -> float:

@@ -34,7 +34,7 @@ def draw_case(r: random.Random) -> SimpleNamespace:
         recompute=r.random() < 0.3, packed=r.random() < 0.4, lora=r.choice([0, 0, 0, 2]),
         kind=r.choice(["Qwen2", "Llama", "Qwen3"]), cap=r.choice([None, None, 1.5]),
         clip=r.choice([0.2, 0.05]), chunk=r.choice([2**25, 120]),
-        higher=r.choice([0.0, 0.0, 0.08]), per_turn=r.choice([False, False, True]),
+        higher=r.choice([0.0, 0.0, 0.08]), ratio_of=r.choice(["token", "token", "turn", "episode"]),
     )  # fmt: skip
 
 

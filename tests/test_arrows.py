@@ -48,10 +48,12 @@ INSIDE_PPO = {
     "distributed": {"optimizer"},
     "agent": {"advantages", "kl", "losses", "optimizer"},
     "criticless": {"agent"},
+    "episode_ratios": {"agent", "losses"},
     "make": {
         "agent",
         "criticless",
         "distributed",
+        "episode_ratios",
         "kl",
         "known_trunk",
         "optimizer",

@@ -122,7 +122,7 @@ FLAGS = [
     ("--first-token-weight 0", "--first-token-weight must be above 0 (inf: first tokens alone), "),
     ("--group-size -1", "--group-size must be from 0 to 1000000000, got -1"),
     ("--num-turns 0", "--num-turns must be from 1"),
-    ("--clip 0", "--clip: '0' is not of the form X, LOW:HIGH, turn:X or turn:LOW:HIGH, above 0"),
+    ("--clip 0", "--clip: '0' is not of the form X or LOW:HIGH above 0, or turn: or"),
     ("--value-clip -1", "--value-clip must be above 0 (inf: off), got -1.0"),
     ("--env-workers 2,timeout=0", "--env-workers: '2,timeout=0' is not of the form"),
     ("--max-grad-norm nan", "--max-grad-norm must be above 0 (inf: off), got nan"),
