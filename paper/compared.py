@@ -4,10 +4,10 @@ from pathlib import Path
 from statistics import fmean
 
 from paper.curves import AXES, AXES_OF_MEMORIES, curves, finished_runs, points
-from paper.intervals import ABOUT_INTERVALS, seeds_text
+from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
 from paper.methods import Comparison, Method, Task
 from paper.prompt_lengths import lengths_table
-from paper.quantities import final_evaluation, initial_evaluation
+from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.runs import read_run
 from reports.evaluations import markdown_table
 from reports.run_files import Run
@@ -17,6 +17,11 @@ COLUMNS = {  # the head, and the format of the numbers
     "tokens": ("million tokens", ".2f"),
     "minutes": ("processor minutes", ".1f"),
 }
+
+ABOUT_DIFFERENCES = """
+How far a method is "above" another is the difference of their means, with Welch's 95 % t interval.
+The mean over training is that of the last 100 episodes, after each update. Early on it flatters all
+methods, because short episodes end first."""
 
 
 def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> None:
@@ -38,9 +43,11 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
                 file = f"{path.stem}-{task.env}-{axis}.png"
                 (path.parent / file).write_bytes(png)
                 parts[-1] += f"\n\n![{file}]({file})"
-        if comparison.memories and (table := lengths_table(plan, task)):
-            parts[-1] += f"\n\n{table}"
-    parts += [about_after(comparison.tasks[0]), about_commits(found)]
+        tables = [difference_table(comparison, task, found)]
+        tables += [lengths_table(plan, task)] if comparison.memories else []
+        parts[-1] += "".join(f"\n\n{table}" for table in tables if table)
+    parts += [about_after(comparison.tasks[0]) + ABOUT_DIFFERENCES * bool(comparison.against)]
+    parts.append(about_commits(found))
     parts.append(f"## Findings\n\n{comparison.findings}")
     if table := overall_table(comparison, found):
         parts.insert(4, f"## All tasks\n\n{table}")
@@ -129,6 +136,24 @@ def _mean_end(runs: list[Run], axis: str) -> str:
     """Return the mean over runs of all that they spent."""
     ends = [max(at) for run in runs if (at := points(run, axis))]
     return format(fmean(ends), COLUMNS[axis][1]) if ends else "-"
+
+
+def difference_table(comparison: Comparison, task: Task, found: dict) -> str:
+    """Return the table of how far methods are above the one they are compared with, with Welch's t
+    intervals; "" below two finished runs of each."""
+    base = next((m for m in comparison.methods if m.name == comparison.against), None)
+    several = [m for m in comparison.methods if len(finished_runs(found[task, m])) > 1]
+    if base not in several or len(several) < 2:
+        return ""
+    head = [f"above {base.label}", "after training", "in the mean over training"]
+    rows = []
+    for method in several:
+        if method != base:
+            rows.append([method.label])
+            for quantity in (f"after eval/{task.measure}", f"mean rollout/{task.measure}"):
+                ours, its = (numbers([*found[task, m].values()], quantity) for m in (method, base))
+                rows[-1].append(signed(*difference([ours], [its])))
+    return markdown_table([head, *rows])
 
 
 def overall_table(comparison: Comparison, found: dict) -> str:

@@ -25,8 +25,6 @@ PAPER_LR = 1e-6
 TASK_MODELS = {
     "paper": {"errands": QWEN.format(3), "tools": QWEN.format(3)},
     "embedded": {
-        "babyai": "models/tiny",  # these tasks need no memory
-        "baba": "models/tiny-babaisai",
         "errands": "models/tiny-errands",
         "tools": "models/tiny-calculator",
     },
@@ -83,6 +81,7 @@ class Comparison:
     factors: multiples of the family's learning rate that are tried for each method; (1,): no search
     search_seeds: seeds of the search
     memories: whether the methods are memories; each then begins at a success of its own
+    against: name of the method that the others are compared with
     findings: what the runs show and do not prove, written after they were made
     """
 
@@ -93,6 +92,7 @@ class Comparison:
     factors: tuple[float, ...] = (1.0,)
     search_seeds: tuple[int, ...] = SEARCH_SEEDS
     memories: bool = False
+    against: str = ""
     findings: str = "The runs are not finished."
 
 

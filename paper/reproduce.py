@@ -1,7 +1,8 @@
 """Reproduces the paper's tables and figures: makes the runs, then writes a Markdown page.
 
     python -m paper.reproduce table1|table2|table3|figure3|figure4|figure5|claims|
-        babaisai|generalisation|critic|estimators|ablations|long-episodes|memories
+        babaisai|generalisation|critic|estimators|ablations|long-episodes|trust-regions|
+        memories
         [--scale paper|embedded] [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR]
         [--out DIR] [-- FLAGS OF main.py]
 

@@ -10,7 +10,7 @@ import arguments
 from common.estimator import key_of
 from paper import reproduce
 from paper.compare import ComparisonPlan
-from paper.compared import runs_of, task_table
+from paper.compared import difference_table, runs_of, task_table
 from paper.comparisons import COMPARISONS
 from paper.curves import mean_curve, points
 from paper.methods import BATCH_TURNS, SEARCH_SEEDS
@@ -249,6 +249,26 @@ def test_estimators_in_crafter_are_compared_by_return(tmp_path, capsys, monkeypa
     found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
     text = task_table(plan.comparison, task, found, plan)
     assert "| 7.250 | 7.250 | 512 |" in text
+
+
+def test_differences_are_welchs(tmp_path):
+    # .5 and .6 against .8 and .9: variances .005, so the standard error is (.005 / 2 * 2) ** .5 =
+    # .0707; with two degrees of freedom t = 4.303, so the half-width is .304. Success in training
+    # rises to the end in 40 steps of equal size: its mean is 41 / 80 of that
+    plan = ComparisonPlan(COMPARISONS["ablations"], "embedded", tmp_path, {})
+    task = plan.comparison.tasks[0]
+    ends = {"dual-gae": (0.5, 0.6), "layers-0": (0.8, 0.9), "layers-2": (0.7,)}
+    for run in plan.runs([1, 2]):
+        own = ends.get(run.row.name.removeprefix("babyai-pickup-"), ())
+        if run.seed <= len(own):
+            made(run, own[run.seed - 1])
+    found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
+    table = difference_table(plan.comparison, task, found)
+    assert (
+        "| above dual-discount GAE (ours) | after training | in the mean over training |" in table
+    )
+    assert "| critic: a head alone | +0.300 [-0.004, +0.604] | +0.154 [-0.002, +0.310] |" in table
+    assert "two layers" not in table  # it has one run
 
 
 # ---- memories -----------------------------------------------------------------------------------
