@@ -44,7 +44,7 @@ from common.template_flag import template_kwargs
 from common.trained import FORMS as FORMS_OF_TRAIN
 from common.trained import Trained, lora_rank, trained
 from envs import family
-from envs.checks import check_data, check_prompts
+from envs.checks import check_data, check_prompts, check_weak
 from envs.mixture import one_of
 from envs.prompts import prompts_of
 from envs.trust import refuse_foreign
@@ -267,6 +267,7 @@ def checked(settings: dict, typed: dict) -> Arguments:
     check(args)
     check_data(args.env_name, args.data)
     check_prompts(args.env_name, args.prompts)
+    check_weak(args.env_name, args.group_size)
     check_method(args)
     refuse_unused(args, typed)
     return args

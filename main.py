@@ -19,8 +19,8 @@ print_status(LOADING)
 from branch import with_values
 from envs.agents.untrained import with_untrained_calls
 from envs.pool.evaluation import all_evaluation_seeds, evaluation_seeds
-from envs.pool.groups import episode_seeds
 from envs.pool.make import make_envs
+from envs.pool.weak import episode_seeds
 from memory import make_memories
 from memory.checks import make_render
 from ppo.advantages import make_estimator
@@ -79,7 +79,7 @@ def main(args) -> int:
         agent = make_agent(args.update, actor_critic, run.ranks, args.seed, kl)
         rollouts = make_storage(args.batch, args.update, run.ranks)
         start = run.restore(agent=agent, kl=kl, episodes=rollouts.episodes)
-        seeds = episode_seeds(args.seed, run.share, args.group_size)
+        seeds = episode_seeds(args.env_name, args.seed, run.share, args.group_size)
         envs = run.pool(make_envs(args.environment, args.generation, seeds, run.share.start))
         memories = make_memories(args.environment, run.keep(envs).resume(run.env_states))
         render = make_render(args.environment, args.prompt_limit, tokenizer, memories, args.resume)

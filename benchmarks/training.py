@@ -12,7 +12,7 @@ from arguments import get_args
 from benchmarks.common import compare, seconds
 from common.estimator import GROUPED
 from common.wrapper import Wrapper
-from envs.pool.groups import episode_seeds
+from envs.pool.groups import group_seeds
 from envs.pool.make import make_envs
 from main import collect
 from memory import make_memories
@@ -45,7 +45,7 @@ def scored_batch(flags: list[str]) -> tuple[Agent, Batch]:
     # The weights are not sharded yet, so this engine works with every ZeRO stage.
     engine = TransformersEngine(tokenizer, ends, args.response_limit, args.temperature)
     engine.push_weights(actor_critic)
-    seeds = episode_seeds(1, ranks.share(args.n_env), args.group_size)
+    seeds = group_seeds(1, ranks.share(args.n_env), args.group_size)
     envs = make_envs(args.environment, generation, seeds)
     memories = make_memories(args.environment, envs.resume(None))
     render = Renderer(tokenizer, args.prompt_limit)

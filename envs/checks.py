@@ -1,8 +1,8 @@
-"""Checks of --data and --prompts against the environment that is played."""
+"""Checks of --data, --prompts and --group-size against the environment that is played."""
 
 from common.plugins import UserError
 from envs import ENVS, find_class, key_of, load
-from envs.mixture import one_of
+from envs.mixture import one_of, weak_tasks
 from envs.prompts import check_fields
 
 
@@ -32,3 +32,12 @@ def check_prompts(name: str, prompts: dict[str, dict[str, str]] | None) -> None:
         raise UserError(f"--prompts: {name} takes none, its words are in its class; {choices}")
     if key_of(name) not in prompts:
         raise UserError(f"--prompts: there is no [{key_of(name)}] for {name} in the file")
+
+
+def check_weak(name: str, group_size: int) -> None:
+    """UserError: the environment `name` has tasks marked with =weak, which groups cannot play"""
+    if group_size > 1 and weak_tasks(name):
+        raise UserError(
+            f"--env-name {name}: =weak follows the success of each environment, and a group plays "
+            f"one task; it does not go with --group-size {group_size}"
+        )

@@ -3,7 +3,8 @@
 A mixture is a list of names of one family, with commas between them. `*` stands for any part of a
 name, and `babyai-goto=2` is played twice as often as a name without a weight. The seed of an
 episode alone decides its task: the members of a group play the same one, and a replay or a resumed
-run needs no record of it. The success of each task is a figure of its own.
+run needs no record of it. `babyai-*=weak` chooses seeds by success (`envs.pool.weak`). The success
+of each task is a figure of its own.
 """
 
 import fnmatch
@@ -17,6 +18,7 @@ from envs import family, names
 from envs.checked import guarded
 
 SUCCESS = "success/"  # followed by the name of a task: a figure of its episodes
+WEAK = "weak"  # in the place of a weight
 
 
 def tasks_of(name: str) -> dict[str, float]:
@@ -24,12 +26,12 @@ def tasks_of(name: str) -> dict[str, float]:
 
     UserError: one of several is unknown or no task of the same family, or a weight is not positive
     """
-    if not {",", "*"} & {*name}:
+    if not is_mixture(name):
         return {name: 1.0}
     found = {}
     for part in name.split(","):
         pattern, equals, weight = part.strip().partition("=")
-        weight = weight_of(part, weight) if equals else 1.0
+        weight = weight_of(part, weight) if equals and weight != WEAK else 1.0
         chosen = fnmatch.filter(names(), pattern) if "*" in pattern else [pattern]
         if not chosen:
             raise UserError(f"--env-name: no environment is named like {pattern!r}")
@@ -44,6 +46,24 @@ def tasks_of(name: str) -> dict[str, float]:
     return found
 
 
+def is_mixture(name: str) -> bool:
+    return bool({",", "*"} & {*name})
+
+
+def weak_tasks(name: str) -> set[str]:
+    """Return the tasks of a mixture that are marked with `=weak`."""
+    marked = [part.strip() for part in name.split(",") if is_mixture(name)]
+    patterns = [part.removesuffix(f"={WEAK}") for part in marked if part.endswith(f"={WEAK}")]
+    return {task for task in tasks_of(name) if any(fnmatch.fnmatch(task, p) for p in patterns)}
+
+
+def draw_task(tasks: dict[str, float], seed: int) -> str:
+    """Return the task of the episode with this seed. tasks: what `tasks_of` returns"""
+    shares = np.array([*tasks.values()]) / sum(tasks.values())
+    # A stream of its own: the environment draws its world from that of the plain seed.
+    return np.random.default_rng([seed, 1]).choice([*tasks], p=shares).item()
+
+
 def weight_of(part: str, weight: str) -> float:
     """Return the weight in a part `task=weight` of a name. UserError: it is not above 0"""
     try:
@@ -51,7 +71,7 @@ def weight_of(part: str, weight: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise UserError(f"--env-name: the weight in {part!r} must be a number above 0")
+        raise UserError(f"--env-name: the weight in {part!r} must be a number above 0, or {WEAK}")
     return value
 
 
@@ -68,10 +88,9 @@ class Mixture(gymnasium.Env):
     """
 
     def __init__(self, tasks: dict[str, float], make: Callable[[str], gymnasium.Env]):
-        self.tasks, self.make = [*tasks], make
-        self.shares = np.array([*tasks.values()]) / sum(tasks.values())
+        self.tasks, self.make = tasks, make
         self.made: dict[str, gymnasium.Env] = {}
-        self.task = self.tasks[0]
+        self.task = next(iter(tasks))
 
     @property
     def env(self) -> gymnasium.Env:
@@ -80,13 +99,8 @@ class Mixture(gymnasium.Env):
             self.made[self.task] = guarded(self.make(self.task))
         return self.made[self.task]
 
-    def drawn(self, seed: int) -> str:
-        """Return the task of the episode with this seed."""
-        # A stream of its own: the environment draws its world from that of the plain seed.
-        return np.random.default_rng([seed, 1]).choice(self.tasks, p=self.shares).item()
-
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        self.task = self.drawn(seed)
+        self.task = draw_task(self.tasks, seed)
         return self.env.reset(seed=seed, options=options)
 
     def step(self, response: str):

@@ -25,7 +25,7 @@ import main
 from arguments import get_args
 from envs.errors import Fault
 from envs.pool import faults
-from envs.pool.groups import episode_seeds
+from envs.pool.groups import group_seeds
 from envs.pool.resilient import ResilientPool
 from envs.pool.serial import training_seeds
 from memory.window import WindowMemory
@@ -78,7 +78,7 @@ def render(messages, before=()):
 def collected(order: int, G: int = 3, N: int = 6, least: int = 4, env=Dice, batches: int = 3,
               pool=ResilientPool):  # fmt: skip
     """Some batches of whole episodes, as (seed, number, response, observation) of each turn."""
-    envs = pool(env, episode_seeds(1, range(N), G), max_faults=1)
+    envs = pool(env, group_seeds(1, range(N), G), max_faults=1)
     memories = [WindowMemory(1) for _ in range(N)]
     for memory, first in zip(memories, envs.reset(), strict=True):
         memory.reset(first)
@@ -185,7 +185,7 @@ def test_a_group_stays_together_when_an_episode_of_one_cannot_begin(fails, monke
 
 def test_seeds_of_groups_are_those_of_their_first_episodes():
     alone = [next(iter(seeds)) for seeds in training_seeds(3, range(4, 6))]
-    grouped = [next(iter(seeds)) for seeds in episode_seeds(3, range(8, 12), 2)]
+    grouped = [next(iter(seeds)) for seeds in group_seeds(3, range(8, 12), 2)]
     assert grouped == [alone[0]] * 2 + [alone[1]] * 2
 
 

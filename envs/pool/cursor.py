@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from envs.actions import split
 from envs.errors import EnvError
-from envs.pool.groups import GroupSeeds
+from envs.pool.groups import DrawnSeeds
 from envs.pool.serial import digest, numbered
 from envs.text_env import Observation, Step
 
@@ -63,20 +63,22 @@ class EpisodeCursor:
         self.shared = iter(seeds) is seeds
         self.upcoming = iter(()) if self.shared else itertools.islice(seeds, episode + 1, None)
         self.seeds = itertools.islice(seeds, episode, None)
-        self.group = seeds if isinstance(seeds, GroupSeeds) else None
+        self.drawn = seeds if isinstance(seeds, DrawnSeeds) else None
         self.failures, self.fault = 0, ""
         truncated = truncated or [False] * len(responses)
         self._begin(episode, next(self.seeds, None), ended=None)
         for _ in range(substitutes):  # as many times as the saved episode was replaced
-            self.seed = self.group.substitute()
+            self.seed = self.drawn.substitute()
         self.responses = list(map(ResponseText, responses, truncated))
         self.taken = len(self.responses)
         self.saved_digest = shown  # of the last observation in a saved state; "": unknown
 
     def leave(self, ended: Step | EnvError) -> None:
         """Go to the next episode. In a group, an episode that could not begin is replaced."""
-        if self.group and not self.responses:
-            self._begin(self.episode, self.group.substitute(), ended)
+        if self.drawn and not self.responses:
+            self._begin(self.episode, self.drawn.substitute(), ended)
+        elif self.drawn:
+            self._begin(self.episode + 1, self.drawn.after(ended), ended)
         else:
             self._begin(self.episode + 1, next(self.seeds, None), ended)
 
@@ -102,7 +104,7 @@ class EpisodeCursor:
     def state_dict(self) -> dict:
         """Return the arguments of a new cursor, as JSON. If the episode cannot be replayed, the new
         cursor begins the next one."""
-        substituted = dict(substitutes=self.group.k) if self.group and self.group.k else {}
+        substituted = dict(substitutes=self.drawn.k) if self.drawn and self.drawn.k else {}
         if self.observation and not self.observation.replayable:
             if self.responses:
                 return dict(episode=self.episode + 1, responses=[])

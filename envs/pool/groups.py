@@ -1,28 +1,36 @@
-"""Seeds of groups: environments that begin their episodes from equal seeds."""
+"""Seeds that are drawn one by one: those of groups, which begin their episodes from equal seeds."""
 
 from collections.abc import Iterable, Iterator
 
+from envs.errors import EnvError
 from envs.pool.serial import EpisodeSeeds, training_seeds
+from envs.text_env import Step
 
 
-class GroupSeeds:
-    """The seeds of a group for one of its environments.
+class DrawnSeeds:
+    """The seeds of an environment, as those of a group.
 
     They cannot be looked up in advance, so an episode that cannot begin is tried again with the
     same seed: a short outage of one environment does not part it from its group.
 
     k: how often the current episode has been replaced by one with another seed
+    seed: of the current episode
     """
 
     def __init__(self, seeds: EpisodeSeeds):
-        self.seeds, self.j, self.k = seeds, -1, 0
+        self.seeds, self.j, self.k, self.seed = seeds, -1, 0, None
 
     def __iter__(self) -> Iterator[int]:
         return self
 
     def __next__(self) -> int:
         self.j, self.k = self.j + 1, 0
-        return self.seeds.draw(self.j)
+        self.seed = self.seeds.draw(self.j)
+        return self.seed
+
+    def after(self, ended: Step | EnvError) -> int:
+        """Return the seed of the episode after the one that has ended."""
+        return next(self)
 
     def substitute(self) -> int:
         """Return another seed for the current episode, which cannot begin with the first one.
@@ -31,14 +39,15 @@ class GroupSeeds:
         together with its group.
         """
         self.k += 1
-        return self.seeds.draw(self.j, self.k)
+        self.seed = self.seeds.draw(self.j, self.k)
+        return self.seed
 
 
-def episode_seeds(seed: int, share: range, group_size: int) -> list[Iterable[int]]:
+def group_seeds(seed: int, share: range, group_size: int) -> list[Iterable[int]]:
     """Return the training seeds of each environment in `share`, this rank's indices over all ranks.
 
     group_size: neighbours that share their seeds; below 2 every environment has its own
     """
     if group_size < 2:
         return training_seeds(seed, share)
-    return [GroupSeeds(EpisodeSeeds(seed, i // group_size)) for i in share]
+    return [DrawnSeeds(EpisodeSeeds(seed, i // group_size)) for i in share]

@@ -7,7 +7,7 @@ import pytest
 from arguments import get_args
 from common.plugins import UserError
 from envs import names
-from envs.mixture import Mixture, tasks_of
+from envs.mixture import Mixture, draw_task, tasks_of
 from envs.text_env import act, begin
 from envs.variants import make_variant
 
@@ -43,8 +43,7 @@ def test_a_wrong_name_is_one_line(name, line, capsys):
 
 
 def test_the_seed_draws_the_task_by_its_weight():
-    mixture = make_variant(TWO)
-    drawn = Counter(map(mixture.drawn, range(0, 8_000, 2)))
+    drawn = Counter(draw_task(tasks_of(TWO), seed) for seed in range(0, 8_000, 2))
     # 3 of 4 episodes, with a standard error of sqrt(.75 x .25 / 4000) = .007
     assert drawn["babyai-pickup"] / 4_000 == pytest.approx(0.75, abs=0.03)
 
@@ -53,7 +52,7 @@ def test_an_episode_is_that_of_its_task():
     mixture, seeds = make_variant(TWO, max_episode_steps=3), range(0, 12, 2)
     assert isinstance(mixture, Mixture)
     for seed in seeds:
-        task = mixture.drawn(seed)
+        task = draw_task(tasks_of(TWO), seed)
         alone = make_variant(task, max_episode_steps=3)
         assert begin(mixture, seed) == begin(alone, seed)
         for _ in range(3):
@@ -62,7 +61,7 @@ def test_an_episode_is_that_of_its_task():
             if step.done:
                 break
         assert step.metrics == same.metrics | {f"success/{task}": float(step.success)}
-    assert len({*map(mixture.drawn, seeds)}) == 2
+    assert len({draw_task(tasks_of(TWO), seed) for seed in seeds}) == 2
 
 
 def test_defaults_are_those_of_the_family():

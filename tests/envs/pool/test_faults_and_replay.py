@@ -18,7 +18,7 @@ from envs.errors import EnvError
 from envs.pool import faults
 from envs.pool import resilient as pool_module
 from envs.pool.cursor import digest
-from envs.pool.groups import episode_seeds
+from envs.pool.groups import group_seeds
 from envs.pool.serial import EpisodeSeeds, training_seeds
 
 BOTH = pytest.mark.parametrize("workers", [0, 2])
@@ -579,7 +579,7 @@ def test_a_hang_in_c_code_does_not_block_sending(pool):
 def test_an_episode_that_replaced_one_of_its_group_is_resumed(pool, no_rest, turns):
     first, instead = EpisodeSeeds(1, 0).draw(0), EpisodeSeeds(1, 0).draw(0, 1)
     make = partial(Picky, first)
-    begun = pool(make, episode_seeds(1, range(4), 2), proven=True)
+    begun = pool(make, group_seeds(1, range(4), 2), proven=True)
     begun.reset()
     # the group of environments 0 and 1 has the broken seed
     seeds_begun = [begun.position(i)[0] for i in range(4)]
@@ -587,7 +587,7 @@ def test_an_episode_that_replaced_one_of_its_group_is_resumed(pool, no_rest, tur
     for _ in range(turns):
         turn(begun, dict.fromkeys(range(4), "ACTION: roll"))
     state = json.loads(json.dumps(begun.state_dict()))
-    resumed = pool(make, episode_seeds(1, range(4), 2), proven=True)
+    resumed = pool(make, group_seeds(1, range(4), 2), proven=True)
     resumed.resume(state)
     assert [resumed.position(i) for i in range(4)] == [(seed, turns) for seed in seeds_begun]
     assert resumed.faults == [] and resumed.state_dict() == state
