@@ -46,6 +46,9 @@ CHARTS = [
           key="solid: thinking      dashed: action"),
     Chart("valid_action", "Valid actions", "share of turns", ("rollout/valid_action",),
           SHARE_LIMITS),
+    Chart("thought_information", "Thought information", "1: thoughts tell their prompts apart", (),
+          SHARE_LIMITS, "eval/thought_information"),
+    Chart("entropy", "Entropy", "nats per token", ("ppo/entropy",)),
     Chart("value_loss", "Value loss", "per token", ("ppo/value_loss",)),
     Chart("explained_variance", "Explained variance", "of returns, by the critic",
           ("ppo/explained_variance",), (-1.05, 1.05)),
@@ -102,18 +105,24 @@ def _draw_chart(figure, chart: Chart, groups: list[Group], legend: bool = True) 
 def _draw_evaluations(axes, name: str, groups: list[Group]) -> bool:
     """Draw a dot with its error bar for every evaluation, at the turns trained so far."""
     runs = [(i, run) for i, group in enumerate(groups) for run in group.runs]
-    for i, run in runs:
-        for e in run.evals:
-            if name == "eval/return":
-                down = up = e["eval/return_stderr"]
-            else:  # rounding can put a bound beyond a share of 0 or 1
-                down, up = e[name] - e[f"{name}_low"], e[f"{name}_high"] - e[name]
-            bar = [[max(0.0, down)], [max(0.0, up)]] if has_bars(groups) else None
-            axes.errorbar(
-                run.turns_after(e["update"]), e[name], bar, fmt=MARKERS[sign_of(i)] or "o",
-                color=colour_of(i), markersize=6, zorder=3, linewidth=1.2, alpha=0.85,
-            )  # fmt: skip
-    return any(run.evals for _, run in runs)
+    dots = [(i, run, e) for i, run in runs for e in run.evals if e.get(name) is not None]
+    for i, run, e in dots:
+        bar = error_bar(e, name) if has_bars(groups) else None
+        axes.errorbar(
+            run.turns_after(e["update"]), e[name], bar, fmt=MARKERS[sign_of(i)] or "o",
+            color=colour_of(i), markersize=6, zorder=3, linewidth=1.2, alpha=0.85,
+        )  # fmt: skip
+    return bool(dots)
+
+
+def error_bar(e: dict, name: str) -> list[list[float]] | None:
+    """Return the lengths of the bar below and above a figure of an evaluation, None without one."""
+    if name == "eval/return":
+        return [[e["eval/return_stderr"]]] * 2
+    if f"{name}_low" not in e:
+        return None
+    # rounding can put a bound beyond a share of 0 or 1
+    return [[max(0.0, e[name] - e[f"{name}_low"])], [max(0.0, e[f"{name}_high"] - e[name])]]
 
 
 def has_bars(groups: list[Group]) -> bool:

@@ -59,6 +59,17 @@ def test_evaluations_stand_at_the_turns_trained_so_far(tmp_path):
     assert segment.tolist() == [[24, pytest.approx(0.1)], [24, 0.5]]
 
 
+def test_a_figure_without_bounds_is_a_dot(tmp_path):
+    known, unknown = {"eval/thought_information": 0.75}, {"eval/thought_information": None}
+    evals = [EVALUATION | {"update": 2} | known, EVALUATION | {"update": 3} | unknown]
+    groups = group_runs(read_runs([write_run(tmp_path / "run", evals=evals)], []))
+    (chart,) = (chart for chart in CHARTS if chart.file == "thought_information")
+    figure = Figure()
+    assert _draw_chart(figure, chart, groups)
+    (dot,) = figure.axes[0].containers
+    assert list(dot.lines[0].get_xydata()[0]) == [16, 0.75] and not dot.has_yerr
+
+
 def test_a_bound_that_misses_by_rounding_is_drawn(tmp_path):
     full = {"eval/success": 1.0, "eval/success_low": 0.9, "eval/success_high": 1 - 2**-53}
     run = write_run(tmp_path / "run", evals=[EVALUATION | full])
