@@ -1,9 +1,7 @@
 """Make the embedded models: tiny Qwen2-architecture language models that play badly.
 
     python -m models.make --out models/tiny
-    python -m models.make --family babyai-memory --out models/tiny-memory
-    python -m models.make --family babaisai --steps 1500 --out models/tiny-babaisai
-    python -m models.make --family babaisai-memory --steps 4500 --out models/tiny-babaisai-memory
+    python -m models.make --family babaisai-memory --steps 4500 --out models/tiny-babaisai
     python -m models.make --family crafter --steps 4000 --out models/tiny-crafter
     python -m models.make --family calculator --layers 3 --steps 2500 --out models/tiny-calculator
     python -m models.make --family guess --steps 2000 --out models/tiny-guess
@@ -35,7 +33,7 @@ from models.players import PLAYERS
 def get_args(argv: list[str] | None) -> argparse.Namespace:
     parser = Parser("models.make", description=__doc__.splitlines()[0])
     flag = parser.add_argument
-    flag("--family", choices=PLAYERS, default="babyai", help="the player to clone")
+    flag("--family", choices=PLAYERS, default="babyai-memory", help="the player to clone")
     flag("--out", type=Path, required=True, help="directory of the model")
     flag("--steps", type=int, default=2000, help="optimizer steps; a second lesson has a third")
     flag("--batch", type=int, default=64, help="turns per optimizer step")

@@ -46,8 +46,8 @@ COMPARISONS = {
         "continuations that value them, one from each state instead of the published nine.",
         factors=(0.5, 1.0, 2.0),
         against="dual-gae",
-        findings="- These runs began with models/tiny and models/tiny-babaisai. The command now "
-        "takes the models of the tables.\n"
+        findings="- These runs began with other models/tiny and models/tiny-babaisai than those of "
+        "today, see [the cloned models](README.md#the-cloned-models).\n"
         "- Our estimator, GAE over tokens, GAE over turns and GiGPO end alike, above .98 "
         "on pickup and open. RLOO and GRPO end lower there, and their seeds vary (open: means "
         "of .91 and .90, from .78 to .99). In two_room all six end between .90 and .93, "
@@ -93,7 +93,8 @@ COMPARISONS = {
         "warm-up of 40 batches, gamma_step .99 and lam_step .95, batches of 32 x 8 turns. Each "
         "other row changes one setting.",
         against="dual-gae",
-        findings="- These runs began with models/tiny. The command now takes the tables' model.\n"
+        findings="- These runs began with another models/tiny than that of today, see [the cloned "
+        "models](README.md#the-cloned-models).\n"
         "- After training all rows are alike: .98 to 1.00 with each seed, except one of "
         "the five without a warm-up (.95). They differ in speed, which is given below as the turns "
         "until success reaches .9 in the last 100 training episodes.\n"

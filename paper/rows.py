@@ -33,8 +33,8 @@ SCALES = {
     },
     "embedded": {
         "models": {
-            "babyai": "models/tiny-memory",
-            "baba": "models/tiny-babaisai-memory",
+            "babyai": "models/tiny",
+            "baba": "models/tiny-babaisai",
             "crafter": "models/tiny-crafter",
         },
         "flags": {"engine": "transformers"},  # runs on any CPU with the same results

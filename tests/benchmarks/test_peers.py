@@ -183,12 +183,9 @@ def test_a_run_of_trl_ends_with_the_evaluation_by_main(tmp_path, capsys):
 
 def test_the_copied_model_ends_the_agents_messages_without_a_line_break(tmp_path):
     plan = Plan(tmp_path)
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     for task in TASKS:
         plan.make_model(task)
-    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
-    text = AutoTokenizer.from_pretrained(plan.model(TOOLS)).apply_chat_template(
-        messages, tokenize=False
-    )
-    assert text == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\ny<|im_end|>"
-    ours = (PROJECT / "models" / "tiny" / "chat_template.jinja").read_text()
-    assert (plan.model(GOTO) / "chat_template.jinja").read_text() == ours
+        tokenizer = AutoTokenizer.from_pretrained(plan.model(task))
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        assert text == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\ny<|im_end|>"

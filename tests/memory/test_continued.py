@@ -128,7 +128,7 @@ def test_the_oldest_turns_are_dropped_in_blocks(limit):
 
 
 def test_a_full_memory_makes_prompts_that_extend_one_another():
-    render, remembered = Renderer(TINY_TOKENIZER, 120), memory.make("full", 0)
+    render, remembered = Renderer(TINY_TOKENIZER, 110), memory.make("full", 0)
 
     def look(t):
         return Observation(f"A wall is {t} steps left.", "", "Find the ball.", "Say what!")
@@ -139,7 +139,7 @@ def test_a_full_memory_makes_prompts_that_extend_one_another():
         prompt = render(remembered.messages(), before)
         continued.append(bool(before) and prompt.ids[: len(before) - 1] == before[:-1])
         overflown.append(prompt.overflow)
-        assert len(prompt.ids) <= 120 and prompt.reencoded == (t > 0 and not continued[-1])
+        assert len(prompt.ids) <= 110 and prompt.reencoded == (t > 0 and not continued[-1])
         before = [*prompt.ids, *spelled(f"I go {t}"), END]
         response = f"I go {t}"
         remembered.update(replace(step(t), kept_response=response, observation=look(t + 1)))
