@@ -21,14 +21,15 @@ PHASE_COLOURS = {"warm-up": "#332288", "collect": "#88CCEE", "score": "#DDCC77",
 
 @dataclass
 class Chart:
-    """One chart. The first metric is a solid line, the second a dashed one."""
+    """One chart. The first metric is a solid line, the second a dashed one. Of the evaluations the
+    first is filled dots, the second hollow ones."""
 
     file: str
     title: str
     unit: str
     metrics: tuple[str, ...]
     limits: tuple[float, float] | None = None
-    evaluation: str = ""  # key of eval.jsonl, drawn as dots with error bars
+    evaluations: tuple[str, ...] = ()  # keys of eval.jsonl, drawn as dots with error bars
     key: str = ""  # legend of the line styles
     bars: str = ""  # meaning of the error bars
 
@@ -37,9 +38,9 @@ MAX_BARS = 8  # runs with error bars; more of them would overlap, and the table 
 SHARE_LIMITS = (-0.02, 1.02)
 CHARTS = [
     Chart("success", "Success", "share of episodes", ("rollout/success",), SHARE_LIMITS,
-          "eval/success",
+          ("eval/success",),
           "line: training      dots: evaluation", "95 % interval (Wilson)"),
-    Chart("return", "Return", "per episode", ("rollout/return",), None, "eval/return",
+    Chart("return", "Return", "per episode", ("rollout/return",), None, ("eval/return",),
           "line: training      dots: evaluation", "standard error"),
     Chart("achievements", "Achievements", "per episode, of 22", ("rollout/achievements",)),
     Chart("kl", "KL to the initial policy", "nats per token", ("kl/ref_think", "kl/ref_action"),
@@ -47,7 +48,8 @@ CHARTS = [
     Chart("valid_action", "Valid actions", "share of turns", ("rollout/valid_action",),
           SHARE_LIMITS),
     Chart("thought_information", "Thought information", "1: thoughts tell their prompts apart", (),
-          SHARE_LIMITS, "eval/thought_information"),
+          SHARE_LIMITS, ("eval/thought_information", "eval/success"),
+          "filled: thought information      hollow: success"),
     Chart("entropy", "Entropy", "nats per token", ("ppo/entropy",)),
     Chart("value_loss", "Value loss", "per token", ("ppo/value_loss",)),
     Chart("explained_variance", "Explained variance", "of returns, by the critic",
@@ -94,15 +96,17 @@ def _draw_chart(figure, chart: Chart, groups: list[Group], legend: bool = True) 
             axes.plot(turns, means, line, color=colour, linewidth=1.6, **style)
             axes.fill_between(turns, low, high, color=colour, alpha=0.18, linewidth=0)
             drawn = drawn or bool(points)
-    if chart.evaluation:
-        drawn = _draw_evaluations(axes, chart.evaluation, groups) or drawn
+    for name, filled in zip(chart.evaluations, (True, False), strict=False):
+        if not _draw_evaluations(axes, name, groups, filled):
+            break  # the second is there for comparison with the first
+        drawn = True
     axes.set_ylim(chart.limits)
     if legend:
         figure.legend(loc="outside lower left")
     return drawn
 
 
-def _draw_evaluations(axes, name: str, groups: list[Group]) -> bool:
+def _draw_evaluations(axes, name: str, groups: list[Group], filled: bool) -> bool:
     """Draw a dot with its error bar for every evaluation, at the turns trained so far."""
     runs = [(i, run) for i, group in enumerate(groups) for run in group.runs]
     dots = [(i, run, e) for i, run in runs for e in run.evals if e.get(name) is not None]
@@ -111,6 +115,7 @@ def _draw_evaluations(axes, name: str, groups: list[Group]) -> bool:
         axes.errorbar(
             run.turns_after(e["update"]), e[name], bar, fmt=MARKERS[sign_of(i)] or "o",
             color=colour_of(i), markersize=6, zorder=3, linewidth=1.2, alpha=0.85,
+            fillstyle="full" if filled else "none",
         )  # fmt: skip
     return bool(dots)
 

@@ -66,8 +66,9 @@ def test_a_figure_without_bounds_is_a_dot(tmp_path):
     (chart,) = (chart for chart in CHARTS if chart.file == "thought_information")
     figure = Figure()
     assert _draw_chart(figure, chart, groups)
-    (dot,) = figure.axes[0].containers
+    dot, *success = figure.axes[0].containers
     assert list(dot.lines[0].get_xydata()[0]) == [16, 0.75] and not dot.has_yerr
+    assert [each.lines[0].get_fillstyle() for each in success] == ["none", "none"]
 
 
 def test_a_bound_that_misses_by_rounding_is_drawn(tmp_path):
