@@ -203,7 +203,7 @@ FLAGS = [
         "--env-name bad_envs:Number-v0",
         "Number-v0.reset returned the observation 3; it must be",
     ),
-    ("--env-name bad_envs:Megabyte-v0", "(750133 tokens); raise --prompt-limit"),
+    ("--env-name bad_envs:Megabyte-v0", "(750132 tokens); raise --prompt-limit"),
 ]
 
 

@@ -90,7 +90,7 @@ def test_an_empty_summary_shows_nothing():
 
 def test_the_limit_of_the_prompt_asks_for_a_summary_in_time():
     tokenizer = AutoTokenizer.from_pretrained(TINY)
-    limit = 500
+    limit = 560
     render = Renderer(tokenizer, limit)
     env, remembered = playing(0, Toy(turns=40), limit, str(TINY))
     before, asked, sizes = [], 0, []
