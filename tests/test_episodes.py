@@ -384,8 +384,8 @@ def test_a_run_ends_with_its_turns(tmp_path, capsys):
 
 
 def test_two_ranks_play_and_learn_like_one_process(tmp_path):
-    # Small steps: Adam makes whole ones of gradients that only rounding keeps from 0, and then other
-    # tokens are sampled. With seed 1 rounding alone gives another token in the second update.
+    # Small steps: Adam makes whole ones of gradients that only rounding keeps from 0, and then
+    # other tokens are sampled. With seed 1 rounding alone gives another in the second update.
     flags = "vine:1 --env-name toy --num-updates 2 --seed 2 --lr 1e-6"
     one = train(tmp_path / "one", flags)
     words = [*SMALL.split(), "--advantages", *flags.split(), "--run-dir", str(tmp_path / "two")]
