@@ -18,6 +18,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from benchmarks.common import VOCABULARY
 from benchmarks.families import turn
 from common.cli import Parser
 from common.errors import RunError, typed_reason_of
@@ -33,7 +34,7 @@ from ppo.model.reloaded import try_export
 from recipes import TINY
 
 SIZES = dict(
-    vocab_size=462, hidden_size=64, intermediate_size=64, num_hidden_layers=4,
+    vocab_size=VOCABULARY, hidden_size=64, intermediate_size=64, num_hidden_layers=4,
     num_attention_heads=2, num_key_value_heads=2, head_dim=32, max_position_embeddings=512,
     eos_token_id=2, pad_token_id=0, bos_token_id=1, tie_word_embeddings=False,
     initializer_range=0.2, sliding_window=16,
@@ -43,7 +44,7 @@ SIZES = dict(
     linear_key_head_dim=32, linear_value_head_dim=32, q_lora_rank=16, kv_lora_rank=16,
     qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, mamba_d_head=32, mamba_n_heads=4,
     mamba_d_state=16, mamba_n_groups=1, mamba_expand=2, mamba_d_ssm=128, n_shared_experts=1,
-    vocab_size_per_layer_input=462, hidden_size_per_layer_input=16, num_kv_shared_layers=1,
+    vocab_size_per_layer_input=VOCABULARY, hidden_size_per_layer_input=16, num_kv_shared_layers=1,
     laurel_rank=8, ffn_hidden_size=64, expert_ffn_hidden_size=32, zero_expert_num=2, moe_topk=2,
     router_hidden_size=16,
 )  # fmt: skip
@@ -128,7 +129,7 @@ def tiny(kind: str):
 
 def trial(lm) -> str:
     """Return how a model trains. UserError, RunError: it does not"""
-    ids = torch.randint(3, 462, (3, 40), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(3, VOCABULARY, (3, 40), generator=torch.Generator().manual_seed(1))
     rows = [(row[:end], prompt) for row, (prompt, end) in zip(ids, TURNS, strict=True)]
     plain = deepcopy(lm)  # before its parts are changed
     buffers_to_parameters(lm)

@@ -1,5 +1,6 @@
 """Helpers of the benchmarks: timing, processes and their memory, random models, vLLM."""
 
+import json
 import os
 import re
 import statistics
@@ -18,6 +19,8 @@ from ppo.engines.choose import make_engine
 from recipes import TINY
 
 GB = 2**30
+# Ids of the embedded model's tokenizer, which small random models share
+VOCABULARY = json.loads((TINY / "config.json").read_text())["vocab_size"]
 SHAPES = {
     "3b": dict(
         hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=2,

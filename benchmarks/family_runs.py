@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 import transformers
 
+from benchmarks.common import VOCABULARY
 from benchmarks.families import FAMILIES, RUNS, SIZES
 from common.cli import Parser
 from main import program
@@ -24,10 +25,10 @@ from recipes import TINY
 ENGINES = ["transformers", "vllm"]
 # Those of the embedded model's tokenizer and of the smallest heads that vLLM has on a CPU.
 OF_RUNS = dict(
-    vocab_size=462, hidden_size=64, head_dim=32, max_position_embeddings=4096, eos_token_id=2
+    vocab_size=VOCABULARY, hidden_size=64, head_dim=32, max_position_embeddings=4096, eos_token_id=2
 )
 # Where a family has them; a chunk is a whole number of the blocks that vLLM caches.
-MORE = dict(global_head_dim=32, vocab_size_per_layer_input=462, attention_chunk_size=32)
+MORE = dict(global_head_dim=32, vocab_size_per_layer_input=VOCABULARY, attention_chunk_size=32)
 FLAGS = [
     "--env-name=toy", "--n-env=2", "--e-len=4", "--num-updates=2", "--w-epoch=1", "--minibatch=8",
     "--eval-interval=0", "--prompt-limit=256", "--response-limit=8",

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.common import SHAPES, Stopwatch, make_vllm, save_model
+from benchmarks.common import SHAPES, VOCABULARY, Stopwatch, make_vllm, save_model
 from common.chat import Sampling
 from common.cli import Parser
 from ppo.engines.lockstep import TransformersEngine
@@ -90,7 +90,7 @@ def step_ms(engine, k: int, args) -> float:
     """Answer the prompts of round k. Returns the milliseconds of processor time per step."""
     generator = torch.Generator().manual_seed(k)
     for slot in range(args.n_env):
-        ids = torch.randint(3, 462, (PROMPT_TOKENS,), generator=generator).tolist()
+        ids = torch.randint(3, VOCABULARY, (PROMPT_TOKENS,), generator=generator).tolist()
         prompt = SimpleNamespace(ids=ids, sampling=Sampling(), opened="")
         engine.submit(slot, prompt, (k, slot))
     with Stopwatch() as took:

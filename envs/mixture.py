@@ -26,7 +26,7 @@ def tasks_of(name: str) -> dict[str, float]:
 
     UserError: one of several is unknown or no task of the same family, or a weight is not positive
     """
-    if not is_mixture(name):
+    if not {",", "*"} & {*name}:
         return {name: 1.0}
     found = {}
     for part in name.split(","):
@@ -46,14 +46,10 @@ def tasks_of(name: str) -> dict[str, float]:
     return found
 
 
-def is_mixture(name: str) -> bool:
-    return bool({",", "*"} & {*name})
-
-
 def weak_tasks(name: str) -> set[str]:
     """Return the tasks of a mixture that are marked with `=weak`."""
-    marked = [part.strip() for part in name.split(",") if is_mixture(name)]
-    patterns = [part.removesuffix(f"={WEAK}") for part in marked if part.endswith(f"={WEAK}")]
+    parts = [part.strip().partition("=") for part in name.split(",")]
+    patterns = [pattern for pattern, _, weight in parts if weight == WEAK]
     return {task for task in tasks_of(name) if any(fnmatch.fnmatch(task, p) for p in patterns)}
 
 

@@ -54,7 +54,7 @@ class _OverEpisodes:
         for micro in batch.micro_batches(rows):
             logps = self.stepper.model(micro).logps
             lengths = batch.masks(micro.rows).sum(-1)
-            of_token = numbers[micro.rows.to(batch.device)].repeat_interleave(lengths)
+            of_token = numbers[micro.rows].repeat_interleave(lengths)
             gap = logps - sampled_logps(batch, micro, logps)
             sums.index_add_(1, of_token, torch.stack([gap, torch.ones_like(gap)]))
         total, tokens = self.ranks.sum(sums)  # turns of an episode may be on several ranks
@@ -76,5 +76,4 @@ def episode_logps(batch, micro_batch, logps: Tensor, moved: Tensor) -> Tensor:
     moved: for each row of the batch, the mean log ratio of its episode
     """
     lengths = batch.masks(micro_batch.rows).sum(-1)
-    rows = micro_batch.rows.to(moved.device)
-    return logps.detach() - moved[rows].repeat_interleave(lengths)
+    return logps.detach() - moved[micro_batch.rows].repeat_interleave(lengths)

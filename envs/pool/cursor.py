@@ -78,7 +78,7 @@ class EpisodeCursor:
         if self.drawn and not self.responses:
             self._begin(self.episode, self.drawn.substitute(), ended)
         elif self.drawn:
-            self._begin(self.episode + 1, self.drawn.after(ended), ended)
+            self._begin(self.episode + 1, self.drawn.after(self.seed, ended), ended)
         else:
             self._begin(self.episode + 1, next(self.seeds, None), ended)
 

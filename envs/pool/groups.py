@@ -14,22 +14,20 @@ class DrawnSeeds:
     same seed: a short outage of one environment does not part it from its group.
 
     k: how often the current episode has been replaced by one with another seed
-    seed: of the current episode
     """
 
     def __init__(self, seeds: EpisodeSeeds):
-        self.seeds, self.j, self.k, self.seed = seeds, -1, 0, None
+        self.seeds, self.j, self.k = seeds, -1, 0
 
     def __iter__(self) -> Iterator[int]:
         return self
 
     def __next__(self) -> int:
         self.j, self.k = self.j + 1, 0
-        self.seed = self.seeds.draw(self.j)
-        return self.seed
+        return self.seeds.draw(self.j)
 
-    def after(self, ended: Step | EnvError) -> int:
-        """Return the seed of the episode after the one that has ended."""
+    def after(self, seed: int, ended: Step | EnvError) -> int:
+        """Return the seed of the episode after the one that has ended. seed: of that one"""
         return next(self)
 
     def substitute(self) -> int:
@@ -39,8 +37,7 @@ class DrawnSeeds:
         together with its group.
         """
         self.k += 1
-        self.seed = self.seeds.draw(self.j, self.k)
-        return self.seed
+        return self.seeds.draw(self.j, self.k)
 
 
 def group_seeds(seed: int, share: range, group_size: int) -> list[Iterable[int]]:

@@ -28,8 +28,8 @@ class WeakSeeds(DrawnSeeds):
         super().__init__(seeds)
         self.tasks, self.weak = tasks, weak
 
-    def after(self, ended: Step | EnvError) -> int:
-        task, seed = draw_task(self.tasks, self.seed), next(self)
+    def after(self, seed: int, ended: Step | EnvError) -> int:
+        task, seed = draw_task(self.tasks, seed), next(self)
         failed = isinstance(ended, Step) and not (ended.success or ended.fault)
         if task in self.weak and failed and np.random.default_rng([seed, 2]).random() < AGAIN:
             while draw_task(self.tasks, seed) != task:

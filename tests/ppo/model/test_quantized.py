@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
+from benchmarks.common import VOCABULARY
 from common.plugins import UserError
 from ppo.model.make import build
 from ppo.model.pretrained import load_lm
@@ -19,7 +20,7 @@ from ppo.model.reloaded import try_export
 from recipes import TINY
 
 SIZES = dict(
-    vocab_size=462, hidden_size=64, intermediate_size=32, num_hidden_layers=1,
+    vocab_size=VOCABULARY, hidden_size=64, intermediate_size=32, num_hidden_layers=1,
     num_attention_heads=2, num_key_value_heads=2, head_dim=32, max_position_embeddings=4096,
     eos_token_id=2, pad_token_id=0, bos_token_id=None, tie_word_embeddings=False,
     initializer_range=0.3,
