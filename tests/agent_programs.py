@@ -390,6 +390,13 @@ def retries(seed, **to):
             logging.getLogger("framework").error("retrying: %s", error)
 
 
+async def sleeps(seed, **to):
+    """Waits in its event loop, which no answer wakes."""
+    for _ in range(2):
+        threading.Thread(target=say, args=(to, "thread")).start()
+    await asyncio.sleep(60)
+
+
 async def forgets(seed, **to):
     """Leaves a task alone, whose error nobody reads, and a thread."""
     threading.Thread(target=say, args=(to, "thread")).start()

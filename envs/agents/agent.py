@@ -223,6 +223,7 @@ class AgentEnv(gymnasium.Env):
         """Close the session, if there is one. Later requests of the program are refused."""
         if self.session is not None:
             agent_threads.abandon(self.thread)  # before its request is refused, which it would see
+            self.loop.wake()
             endpoint().close(self.session)
         self.session = None
 

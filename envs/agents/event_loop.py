@@ -30,6 +30,11 @@ class EventLoop:
         finally:
             free.release()
 
+    def wake(self) -> None:
+        """Let a program that waits run Python code, as what stops it needs."""
+        if self.loop:
+            self.loop.call_soon_threadsafe(int)
+
     def close(self) -> None:
         if self.loop and self.free.acquire(blocking=False):
             self.loop.close()

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 import traceback
 
 from common.awake import awake_seconds
@@ -21,6 +22,7 @@ from envs.agents.errors import OVER
 from envs.errors import Fault
 
 GRACE_SECONDS = 5.0  # that a program has to end by itself
+STARTING_MS = 100  # that a program has to start a thread before it is stopped
 MAX_LATE = 16  # programs of a process that have not ended after that
 TOO_MANY_LATE = 3  # exit code of a worker
 CLOSED = "Event loop is closed"
@@ -31,16 +33,31 @@ _lock = threading.Lock()
 
 def abandon(thread: threading.Thread) -> None:
     """Stop the thread of a program before its session is closed; it should end soon."""
-    if thread.is_alive():
-        _stop(thread)
+    _stop(thread)
     with _lock:
         _abandoned.append((awake_seconds(), thread))
 
 
 def _stop(thread: threading.Thread) -> None:
-    """Raise SystemExit in a thread, when it next runs Python code."""
+    """Raise SystemExit in a thread, when it next runs Python code; not while it starts another.
+
+    CPython 3.11 counts a new thread as the one that starts it, until it runs. SystemExit would end
+    the new one, for which the other waits without end.
+    """
     number, error = ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
+    for _ in range(STARTING_MS):
+        with threading._active_limbo_lock:  # no thread starts, and none takes a dead one's number
+            if not _starts_another(thread):
+                if thread.is_alive():
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
+                return
+        time.sleep(0.001)
+
+
+def _starts_another(thread: threading.Thread) -> bool:
+    frame = sys._current_frames().get(thread.ident)
+    stack = traceback.walk_stack(frame) if frame else ()
+    return any(each.f_code is threading.Thread.start.__code__ for each, _ in stack)
 
 
 def report(loop, context: dict) -> None:

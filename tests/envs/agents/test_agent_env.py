@@ -368,6 +368,12 @@ def test_hanging_programs_do_not_accumulate(play, monkeypatch):
     assert gone("never_asks")
 
 
+def test_a_program_that_sleeps_in_its_event_loop_is_stopped_at_once(play):
+    _, steps = play("sleeps", "a", max_episode_steps=1)
+    assert steps[-1].truncated
+    assert gone("sleeps")
+
+
 def gone(program: str) -> bool:
     """Whether the threads of a program end within some seconds."""
     deadline = time.monotonic() + 10
@@ -427,6 +433,21 @@ def test_nothing_is_printed_after_the_end_of_an_episode(handlers):
     assert first == "a tool failed", done.stderr
     assert last == "ZeroDivisionError: division by zero"
     assert "episode" not in done.stderr and done.stdout == ""
+
+
+def test_a_program_that_is_starting_a_thread_is_stopped():
+    def starts():
+        with suppress(SystemExit):
+            while True:
+                threading.Thread(target=int).start()
+                time.sleep(1e-4)
+
+    for _ in range(100):
+        program = threading.Thread(target=starts, daemon=True)
+        program.start()
+        agent_threads.abandon(program)
+        program.join(timeout=20)
+        assert not program.is_alive()
 
 
 def test_too_many_programs_that_do_not_end_are_a_fault(play, monkeypatch):
