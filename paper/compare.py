@@ -16,6 +16,7 @@ from statistics import fmean
 from paper.compared import write_comparison
 from paper.comparisons import COMPARISONS
 from paper.methods import (
+    SEARCH_SEEDS,
     Comparison,
     Method,
     Task,
@@ -81,7 +82,7 @@ class ComparisonPlan:
         task, factors = self.comparison.tasks[0], self.comparison.factors
         if len(factors) == 1:
             return []
-        choices = product(self.comparison.search_seeds, factors, self.comparison.methods)
+        choices = product(SEARCH_SEEDS, factors, self.comparison.methods)
         return [
             self.run(task, method, factor, seed)
             for seed, factor, method in choices
@@ -120,7 +121,7 @@ class ComparisonPlan:
     def found(self, method: Method, factor: float) -> list[float]:
         """Return the final evaluations of the finished search runs."""
         task, found = self.comparison.tasks[0], []
-        for seed in self.comparison.search_seeds:
+        for seed in SEARCH_SEEDS:
             path = self.run(task, method, factor, seed).path
             run = read_run(path) if path.exists() else None
             end = final_evaluation(run) if run else None
@@ -133,7 +134,7 @@ class ComparisonPlan:
         if method.factor or len(factors) == 1:
             return method.factor or factors[0]
         found = {factor: self.found(method, factor) for factor in factors}
-        if any(len(ends) < len(self.comparison.search_seeds) for ends in found.values()):
+        if any(len(ends) < len(SEARCH_SEEDS) for ends in found.values()):
             return None
         return max(factors, key=lambda factor: (fmean(found[factor]), -abs(factor - 1)))
 

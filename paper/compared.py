@@ -5,7 +5,7 @@ from statistics import fmean
 
 from paper.curves import AXES, AXES_OF_MEMORIES, curves, finished_runs, points
 from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
-from paper.methods import Comparison, Method, Task
+from paper.methods import SEARCH_SEEDS, Comparison, Method, Task
 from paper.prompt_lengths import lengths_table
 from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.runs import read_run
@@ -46,7 +46,7 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
         tables = [difference_table(comparison, task, found)]
         tables += [lengths_table(plan, task)] if comparison.memories else []
         parts[-1] += "".join(f"\n\n{table}" for table in tables if table)
-    parts += [about_after(comparison.tasks[0]) + ABOUT_DIFFERENCES * bool(comparison.against)]
+    parts += [about_after(comparison.tasks) + ABOUT_DIFFERENCES * bool(comparison.against)]
     parts.append(about_commits(found))
     parts.append(f"## Findings\n\n{comparison.findings}")
     if table := overall_table(comparison, found):
@@ -58,11 +58,12 @@ def axes_of(comparison: Comparison) -> tuple[str, ...]:
     return AXES_OF_MEMORIES if comparison.memories else AXES
 
 
-def about_after(task: Task) -> str:
-    """Describe the columns of the tables, which are the same for all tasks."""
+def about_after(tasks: list[Task]) -> str:
+    """Describe the columns of the tables."""
+    panels = "; ".join(f"{task.env}: {task.measure}, {task.episodes} episodes" for task in tasks)
     return (
-        f'"Before" is the {task.measure} of the initial model, and "after" that of the '
-        f"trained models over seeds, on the same {task.episodes} episodes.{ABOUT_INTERVALS}"
+        '"Before" is what the initial model reaches, and "after" what the trained models reach '
+        f"over seeds, on the same episodes ({panels}).{ABOUT_INTERVALS}"
     )
 
 
@@ -90,7 +91,7 @@ def progress(found: dict, plan) -> str:
     search = [plan.found(method, f) for method in tuned for f in plan.comparison.factors]
     of_search = ""
     if len(plan.comparison.factors) > 1:
-        tries = len(search) * len(plan.comparison.search_seeds)
+        tries = len(search) * len(SEARCH_SEEDS)
         of_search = f"{sum(map(len, search))} of {tries} runs of the search and "
     under_way = f"; {started} more have started" * (started > 0)
     return f"**Progress:** {of_search}{done} of {wanted} runs are finished{under_way}."
@@ -107,7 +108,7 @@ def search_table(comparison: Comparison, plan) -> str:
         chosen = plan.factor(method)
         texts = [" ".join(f"{x:.3f}" for x in sorted(cell)) or "-" for cell in cells]
         rows.append([method.label, *texts, "-" if chosen is None else f"{chosen:g}"])
-    task, seeds = comparison.tasks[0], " and ".join(map(str, comparison.search_seeds))
+    task, seeds = comparison.tasks[0], " and ".join(map(str, SEARCH_SEEDS))
     about = f"{task.measure.capitalize()} on {task.env} after training, with seed {seeds}."
     return f"## Learning rate search\n\n{about}\n\n{markdown_table([head, *rows])}"
 
@@ -157,14 +158,15 @@ def difference_table(comparison: Comparison, task: Task, found: dict) -> str:
 
 
 def overall_table(comparison: Comparison, found: dict) -> str:
-    """Return the table over the tasks with a finished run, of the methods that have one in each; ""
-    below two tasks.
+    """Return the table of success over the tasks with a finished run, of the methods that have one
+    in each; "" below two tasks.
 
     A task counts as much as any other, whatever the number of its seeds.
     """
     ends = {key: [final_evaluation(run)["eval/success"] for run in finished_runs(runs).values()]
             for key, runs in found.items()}  # fmt: skip
-    tasks = [t for t in comparison.tasks if any(ends[t, m] for m in comparison.methods)]
+    tasks = [t for t in comparison.tasks if t.measure == "success"]
+    tasks = [t for t in tasks if any(ends[t, m] for m in comparison.methods)]
     methods = [m for m in comparison.methods if all(ends[t, m] for t in tasks)]
     if len(tasks) < 2 or not methods:
         return ""

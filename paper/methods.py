@@ -79,7 +79,6 @@ class Comparison:
     """A comparison of methods on tasks.
 
     factors: multiples of the family's learning rate that are tried for each method; (1,): no search
-    search_seeds: seeds of the search
     memories: whether the methods are memories; each then begins at a success of its own
     against: name of the method that the others are compared with
     findings: what the runs show and do not prove, written after they were made
@@ -90,7 +89,6 @@ class Comparison:
     methods: list[Method]
     about: str
     factors: tuple[float, ...] = (1.0,)
-    search_seeds: tuple[int, ...] = SEARCH_SEEDS
     memories: bool = False
     against: str = ""
     findings: str = "The runs are not finished."

@@ -1,8 +1,8 @@
 """Reproduces the paper's tables and figures: makes the runs, then writes a Markdown page.
 
     python -m paper.reproduce table1|table2|table3|figure3|figure4|figure5|claims|
-        babaisai|generalisation|critic|estimators|ablations|long-episodes|trust-regions|
-        memories
+        babaisai|generalisation|many-tasks|critic|estimators|ablations|long-episodes|
+        trust-regions|memories
         [--scale paper|embedded] [--dry-run] [--seeds 1 2 3] [--only NAME ...] [--runs DIR]
         [--out DIR] [-- FLAGS OF main.py]
 
@@ -24,6 +24,7 @@ from paper.compare import run_comparison
 from paper.comparisons import COMPARISONS
 from paper.critics import plan_critics, write_critics
 from paper.generalisation import plan_generalisation, write_generalisation
+from paper.many_tasks import plan_many_tasks, write_many_tasks
 from paper.results import write_results
 from paper.rows import SCALES, PaperRow, PaperTable, flags_of
 from paper.runs import (
@@ -46,6 +47,7 @@ RUNS_FOLDER = BASE / "runs" / "reproduce"
 PAPER_PAGES = TABLES | {"claims": CLAIMS}
 OWN_PAGES = {  # which runs there are, and what writes the page of those that are finished
     "generalisation": (plan_generalisation, write_generalisation),
+    "many-tasks": (plan_many_tasks, write_many_tasks),
     "critic": (plan_critics, write_critics),
 }
 

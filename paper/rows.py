@@ -14,8 +14,11 @@ WARM_UP = 40  # default batches of the critic's warm-up
 
 # Where episodes are long, too few of them end within 256 turns.
 LONGER = {"e_len": 16, "w_epoch": 20, "lr": 4e-4, "lr_schedule": "linear"}
+# More of each turn, within a trust region of turns
+THOROUGH = {"ppo_epoch": 4, "minibatch": 64, "clip": "turn:0.02"}
 
 # models: per family; flags: for every run; recipes: for training runs, per environment or family
+# mixtures: updates of a policy for several tasks of a family
 # tokens: added to the prompt limit per turn of memory; seeds: maximum
 QWEN = "Qwen/Qwen2.5-{}B-Instruct"
 SCALES = {
@@ -27,6 +30,7 @@ SCALES = {
             "baba": {"num_updates": 300},
             "crafter": {"num_updates": 170},
         },
+        "mixtures": {"babyai": 300, "baba": 300},
         "tokens": 768,
         "seeds": 3,
         "about": "the paper's models and settings",
@@ -43,9 +47,10 @@ SCALES = {
             # with less KL, thoughts drift from the observation
             "baba": LONGER | {"kl_coef": 0.01, "num_updates": 40},
             "crafter": {"num_updates": 120},
-            "babyai-pick-up-seq-go-to": LONGER | {"memory_length": 4, "num_updates": 80},
+            "babyai-pick-up-seq-go-to": LONGER | THOROUGH | {"memory_length": 4, "num_updates": 80},
             "babyai-putnext": LONGER | {"memory_length": 4, "num_updates": 80},
         },
+        "mixtures": {"babyai": 180, "baba": 100},
         "tokens": 96,
         "seeds": 5,
         "about": "embedded models of fewer than 0.2 M parameters, so compare the effects of "

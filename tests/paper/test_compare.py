@@ -222,23 +222,25 @@ def test_a_run_that_ends_with_its_turns_is_finished(tmp_path):
     assert final_evaluation(read_runs([run], [])[0]) is None
 
 
-def test_estimators_in_crafter_are_compared_by_return(tmp_path, capsys, monkeypatch):
+def test_long_episodes_hold_the_batches_equal(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = ComparisonPlan(
         COMPARISONS["long-episodes"], "embedded", tmp_path / "embedded/long-episodes", {}
     )
-    for run in plan.search():
-        assert run.flags["eval_episodes"] == 64
-        made(run, 0.5)
     commands = dry_run(capsys, "long-episodes", "--runs", str(tmp_path))
-    first, *parsed = [arguments.get_args(command) for command in commands]
-    assert first.eval_only and first.eval_episodes == 128 and len(parsed) == 4 * 3
-    for args in parsed:
-        batch = args.n_env * args.e_len  # of the methods with a critic, whose e_len is the recipe's
-        assert args.num_turns == 30_720 if args.update.no_critic else batch == 512
-        assert args.update.no_critic or (args.w_epoch + args.num_updates) * batch == 30_720
-        assert args.group_size == args.n_env == 8 if args.update.no_critic else args.group_size == 0
-        assert args.lr == 2e-4 and args.eval_episodes == 128
+    parsed = [arguments.get_args(command) for command in commands]
+    before = [args for args in parsed if args.eval_only]
+    assert [args.eval_episodes for args in before] == [128, 512] and len(parsed) == 2 + 2 * 7 * 5
+    for args in [args for args in parsed if not args.eval_only]:
+        assert args.eval_episodes == (128 if args.env_name == "crafter" else 512)
+        assert args.n_env * args.e_len == 512  # of whole episodes it is the least
+        if args.group_size:
+            assert args.group_size == (args.n_env if args.update.no_critic else 1)
+            assert args.n_env == 8 and args.num_turns == 30_720  # with the critic's warm-up
+        else:
+            assert (args.w_epoch + args.num_updates) * 512 == 30_720
+        halved = args.advantages in ("token-gae", "gigpo")
+        assert args.lr == (1e-4 if halved else 2e-4)
     ours = plan.runs([2])[0]
     end = EVALUATION | {"update": 50, "eval/success": 0.1, "eval/return": 7.25}
     metrics = [{"update": 1, "turns": 512, "rollout/success": 0.1, "rollout/return": 3.5}]
