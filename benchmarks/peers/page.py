@@ -97,7 +97,7 @@ def write_page(path: Path, plan) -> None:
                 (path.parent / file).write_bytes(png)
                 parts.append(f"![{file}]({file})")
     parts += [
-        about_after(plan.tasks[0]),
+        about_after(plan.tasks),
         f"## Findings\n{SEEN.rstrip()}",
         EQUAL.strip(),
     ]

@@ -12,11 +12,11 @@ def test_it_stays_on_one_page():
 
 
 def test_it_learns_to_go_to_objects(capsys):
-    # The embedded model succeeds in about .73 of its episodes, so 8 updates that teach it nothing
-    # would have to win at least 90 of the last 100 episodes by luck: p < 1e-4.
+    # The embedded model succeeds in about .82 of its episodes, so 8 updates that teach it nothing
+    # would have to win at least 95 of the last 100 episodes by luck: p < 2e-4.
     success = main(Settings(seed=1, num_updates=8, w_epoch=8, minibatch=32))
     lines = capsys.readouterr().out.splitlines()
-    assert success >= 0.9
+    assert success >= 0.95
     assert lines[0].startswith("critic warm-up on 2048 turns") and len(lines) == 9
 
 
