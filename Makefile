@@ -18,7 +18,7 @@ train: $(VENV)/ready
 test: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(RUN) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests $(ARGS)
+	$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(ARGS)
 
 # Which faults, seeded into the method's files one by one, do the tests miss? It takes half an hour.
 mutants: $(VENV)/ready

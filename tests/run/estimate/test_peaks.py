@@ -12,7 +12,7 @@ QUICK = {  # row of the table -> what is smaller here
     "fp32, padded": {},
     "bf16, packed, LoRA, recomputing": dict(hidden=256),
     "ZeRO 2": dict(hidden=256),
-    "ZeRO 3, LoRA": {},
+    "ZeRO 3, LoRA": dict(n_layers=1, turns=4),
 }
 TWO_GPUS = [("FAKE_CUDA_DEVICES", "2")]
 
