@@ -43,7 +43,7 @@ of its tasks and in BabaIsAI on {EPISODES["baba"]}, about as many of each.
 """
 ABOUT_BABYAI = """
 The single policies are those of [Table 3](table3-embedded.md). "Above" is the difference of the
-means with Welch's 95 % t interval over seeds; that of all tasks is between the means of the tasks.
+means with Welch's 95 % t interval over seeds. In the row "all" every task counts alike.
 """
 ABOUT_BABA = f"""
 A policy was trained on all {len(BABA)} tasks, and another on {len(OTHERS)} of them. The second had
@@ -57,7 +57,6 @@ def plan_many_tasks(
     scale: str, folder: Path, seeds: list[int] | None, extra: dict
 ) -> list[PlannedRun]:
     """Return all runs, those of Table 3 first. folder: directory of the runs of a scale"""
-
     recipes, most = SCALES[scale]["recipes"], SCALES[scale]["seeds"]
 
     def plan(row: PaperRow, seed: int, table: str, **flags) -> PlannedRun:
