@@ -22,7 +22,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
         for seed, value in enumerate(values, 1):
             metrics = [{"update": k, "turns": k * 256, "rollout/success": value} for k in (9, 10)]
             end = EVALUATION | {"update": 10, "eval/success": value}
-            settings = dict(env_name="babyai-goto", n_env=32, e_len=8, num_updates=10, w_epoch=10)
+            settings = dict(env_name="babyai-pickup", n_env=32, e_len=8, num_updates=10, w_epoch=10)
             settings |= dict(seed=seed, first_token_weight=weight)
             folder = tmp_path / "run-question" / f"first-token-weight={weight}-seed{seed}"
             write_run(folder, metrics, [end], **settings)
