@@ -14,8 +14,6 @@ WARM_UP = 40  # default batches of the critic's warm-up
 
 # Where episodes are long, too few of them end within 256 turns.
 LONGER = {"e_len": 16, "w_epoch": 20, "lr": 4e-4, "lr_schedule": "linear"}
-# More of each turn, within a trust region of turns; rare actions that only pay later stay alive
-THOROUGH = {"ppo_epoch": 4, "minibatch": 64, "clip": "turn:0.02", "entropy_coef": 0.01}
 
 # models: per family; flags: for every run; recipes: for training runs, per environment or family
 # mixtures: updates of a policy for several tasks of a family
@@ -47,7 +45,7 @@ SCALES = {
             # with less KL, thoughts drift from the observation
             "baba": LONGER | {"kl_coef": 0.01, "num_updates": 40},
             "crafter": {"num_updates": 120},
-            "babyai-pick-up-seq-go-to": LONGER | THOROUGH | {"memory_length": 4, "num_updates": 60},
+            "babyai-pick-up-seq-go-to": LONGER | {"memory_length": 4, "num_updates": 80},
             "babyai-putnext": LONGER | {"memory_length": 4, "num_updates": 80},
         },
         "mixtures": {"babyai": 180, "baba": 100},
