@@ -44,12 +44,13 @@ def _stop(thread: threading.Thread) -> None:
     CPython 3.11 counts a new thread as the one that starts it, until it runs. SystemExit would end
     the new one, for which the other waits without end.
     """
-    number, error = ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
     for _ in range(STARTING_MS):
         with threading._active_limbo_lock:  # no thread starts, and none takes a dead one's number
+            if not thread.is_alive():
+                return
             if not _starts_another(thread):
-                if thread.is_alive():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
+                number, error = ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
                 return
         time.sleep(0.001)
 

@@ -450,6 +450,11 @@ def test_a_program_that_is_starting_a_thread_is_stopped():
         assert not program.is_alive()
 
 
+def test_a_program_whose_thread_could_not_start_is_abandoned():
+    agent_threads.abandon(threading.Thread(target=int))  # as where the system has no more threads
+    assert gone("int")
+
+
 def test_too_many_programs_that_do_not_end_are_a_fault(play, monkeypatch):
     stop = threading.Event()
 
