@@ -9,7 +9,7 @@ from pathlib import Path
 from paper.effects import MARGIN, OVER_SEEDS, RULE, verdict
 from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
 from paper.quantities import error_before, final_evaluation, initial_evaluation
-from paper.results import MEASURES, measured, missing_runs
+from paper.results import MEASURES, finished_by_row, measured, missing_runs
 from paper.rows import SCALES, PaperRow, flags_of
 from paper.runs import PlannedRun, planned_run, read_run, relative
 from paper.tables import BABYAI, TABLES, zero_shot
@@ -66,10 +66,7 @@ def trained_name(env: str) -> str:
 def write_generalisation(path: Path, about: str, planned: list[PlannedRun]) -> None:
     """Write the page from the runs that are finished."""
     runs = [(plan.row, plan.seed, read_run(plan.path)) for plan in planned]
-    found: dict[str, list[Run]] = {}
-    for row, _, run in runs:
-        if run is not None and final_evaluation(run):
-            found.setdefault(row.name, []).append(run)
+    found = finished_by_row(runs)
     done = [run for some in found.values() for run in some]
     episodes = sorted({f"{final_evaluation(run)['eval/episodes']:.0f}" for run in done})
     commits = sorted({run.commit for run in done})

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 
 from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
-from paper.quantities import final_evaluation, initial_evaluation
-from paper.results import missing_runs
+from paper.quantities import final_evaluation, initial_evaluation, numbers
+from paper.results import finished_by_row, missing_runs
 from paper.rows import SCALES, PaperRow, flags_of
 from paper.runs import PlannedRun, planned_run, read_run, relative
 from paper.tables import BABA, BABYAI, TABLES
@@ -57,7 +57,7 @@ def plan_many_tasks(
     scale: str, folder: Path, seeds: list[int] | None, extra: dict
 ) -> list[PlannedRun]:
     """Return all runs, those of Table 3 first. folder: directory of the runs of a scale"""
-    recipes, most = SCALES[scale]["recipes"], SCALES[scale]["seeds"]
+    settings = SCALES[scale]
 
     def plan(row: PaperRow, seed: int, table: str, **flags) -> PlannedRun:
         flags = flags_of(scale, TABLES[table], row, seed) | extra | flags
@@ -66,19 +66,12 @@ def plan_many_tasks(
     planned = [
         plan(row, seed, "table3")
         for row in TABLES["table3"].rows if row.env in BABYAI
-        for seed in seeds or range(1, min(row.seeds, most) + 1)
+        for seed in seeds or range(1, min(row.seeds, settings["seeds"]) + 1)
     ]  # fmt: skip
     for seed in seeds or range(1, SEEDS + 1):
         for row in (UNIFORM, WEAK, ALL, WITHOUT):
-            updates = SCALES[scale]["mixtures"][family := row.name.split("-")[0]]
-            # the recipe of the hardest task
-            hardest = recipes.get("babyai-putnext", {}) if family == "babyai" else {}
-            planned.append(
-                plan(
-                    replace(row, flags=hardest | row.flags), seed, "table3",
-                    num_updates=updates, eval_interval=updates + (seed != 1),
-                )
-            )  # fmt: skip
+            flags = settings["mixtures"][row.env.split("-")[0]]
+            planned.append(plan(replace(row, flags=row.flags | flags), seed, "table3"))
         model = relative(folder / f"{WITHOUT.name}-seed{seed}" / "model")
         planned.append(plan(NEW, seed, "table1", model=model))
     return planned
@@ -87,10 +80,7 @@ def plan_many_tasks(
 def write_many_tasks(path: Path, about: str, planned: list[PlannedRun]) -> None:
     """Write the page from the runs that are finished."""
     runs = [(plan.row, plan.seed, read_run(plan.path)) for plan in planned]
-    found: dict[str, list[Run]] = {}
-    for row, _, run in runs:
-        if run is not None and final_evaluation(run):
-            found.setdefault(row.name, []).append(run)
+    found = finished_by_row(runs)
     commits = sorted({run.commit for some in found.values() for run in some})
     parts = [
         "# One policy for many tasks",
@@ -104,13 +94,9 @@ def write_many_tasks(path: Path, about: str, planned: list[PlannedRun]) -> None:
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 
-def success(runs: list[Run], envs: list[str], of_one: bool) -> list[float]:
-    """Return the mean over tasks of their success after training, for each run.
-
-    of_one: whether it is the policy of one task, whose success has no task in its name
-    """
-    names = ["eval/success" if of_one else f"eval/success/{env}" for env in envs]
-    return [fmean(final_evaluation(run)[name] for name in names) for run in runs]
+def success(runs: list[Run], envs: list[str]) -> list[float]:
+    """Return the mean over tasks of their success after training in a mixture, for each run."""
+    return [fmean(final_evaluation(run)[f"eval/success/{env}"] for env in envs) for run in runs]
 
 
 def before(runs: list[Run], envs: list[str]) -> str:
@@ -125,15 +111,11 @@ def babyai_table(found: dict[str, list[Run]]) -> str:
     head += ["one above single", "`=weak` above one"]
     rows = []
     for envs in [*([env] for env in BABYAI), BABYAI]:
-        singles = [success(found.get(env, []), [env], True) for env in envs]
-        ends = [success(runs, envs, False) for runs in (one, weak)]
-        several = len(envs) > 1
-        cells = ["all" if several else envs[0], before(one, envs)]
-        cells += [
-            seeds_text(singles) if all(singles) else "-",
-            *(seeds_text([end]) for end in ends),
-        ]
-        rows.append([*cells, above([ends[0]], singles), above([ends[1]], [ends[0]])])
+        singles = [numbers(found.get(env, []), "after eval/success") for env in envs]
+        end, weak_end = [success(one, envs)], [success(weak, envs)]
+        cells = ["all" if len(envs) > 1 else envs[0], before(one, envs)]
+        cells += [seeds_text(singles) if all(singles) else "-", seeds_text(end)]
+        rows.append([*cells, seeds_text(weak_end), above(end, singles), above(weak_end, end)])
     return markdown_table([head, *rows])
 
 
@@ -163,10 +145,9 @@ def baba_table(found: dict[str, list[Run]]) -> str:
     head = ["", "", "before", ALL.label, WITHOUT.label]
     rows = []
     for name, envs in groups:
-        known = [success(without, [env], False) if env in OTHERS else success(new, [env], False)
-                 for env in envs]  # fmt: skip
+        known = [success(without if env in OTHERS else new, [env]) for env in envs]
         means = [fmean(seed) for seed in zip(*known, strict=False)]
         mark = "new" if len(envs) == 1 and envs[0] in HELD_OUT else ""
-        ends = seeds_text([success(trained, envs, False)])
+        ends = seeds_text([success(trained, envs)])
         rows.append([name, mark, before(trained, envs), ends, seeds_text([means])])
     return markdown_table([head, *rows])

@@ -160,6 +160,15 @@ def _measures(table: PaperTable) -> str:
     return "; ".join(MEASURES[name] for name in dict.fromkeys(row.measure for row in table.rows))
 
 
+def finished_by_row(runs: TableRuns) -> dict[str, list[Run]]:
+    """Map the name of a row to its runs that are finished."""
+    found: dict[str, list[Run]] = {}
+    for row, _, run in runs:
+        if run is not None and final_evaluation(run):
+            found.setdefault(row.name, []).append(run)
+    return found
+
+
 def missing_runs(runs: TableRuns) -> str:
     """Return the section about unfinished runs, "" if all are finished."""
     lines = []

@@ -16,7 +16,7 @@ WARM_UP = 40  # default batches of the critic's warm-up
 LONGER = {"e_len": 16, "w_epoch": 20, "lr": 4e-4, "lr_schedule": "linear"}
 
 # models: per family; flags: for every run; recipes: for training runs, per environment or family
-# mixtures: updates of a policy for several tasks of a family
+# mixtures: flags of a policy for several tasks of a family, besides its recipe
 # tokens: added to the prompt limit per turn of memory; seeds: maximum
 QWEN = "Qwen/Qwen2.5-{}B-Instruct"
 SCALES = {
@@ -28,7 +28,7 @@ SCALES = {
             "baba": {"num_updates": 300},
             "crafter": {"num_updates": 170},
         },
-        "mixtures": {"babyai": 300, "baba": 300},
+        "mixtures": {"babyai": {}, "baba": {}},
         "tokens": 768,
         "seeds": 3,
         "about": "the paper's models and settings",
@@ -48,7 +48,10 @@ SCALES = {
             "babyai-pick-up-seq-go-to": LONGER | {"memory_length": 4, "num_updates": 80},
             "babyai-putnext": LONGER | {"memory_length": 4, "num_updates": 80},
         },
-        "mixtures": {"babyai": 180, "baba": 100},
+        "mixtures": {
+            "babyai": LONGER | {"memory_length": 4, "num_updates": 180},
+            "baba": {"num_updates": 100},
+        },
         "tokens": 96,
         "seeds": 5,
         "about": "embedded models of fewer than 0.2 M parameters, so compare the effects of "
@@ -109,7 +112,7 @@ def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
     if not table.trained:
         flags["eval_only"] = True
         return flags
-    updates = recipe["num_updates"]
+    updates = flags["num_updates"]
     if row.flags.get("w_epoch") == 0:  # more updates, for the same number of turns
         updates += recipe.get("w_epoch", WARM_UP)
     flags["num_updates"] = updates

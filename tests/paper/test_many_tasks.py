@@ -8,17 +8,10 @@ from made_runs import EVALUATION, dry_run, write_run
 
 import arguments
 from envs.mixture import tasks_of, weak_tasks
-from paper.many_tasks import (
-    BABA,
-    BABYAI,
-    HELD_OUT,
-    OTHERS,
-    babyai_table,
-    plan_many_tasks,
-    write_many_tasks,
-)
+from paper.many_tasks import HELD_OUT, OTHERS, babyai_table, plan_many_tasks, write_many_tasks
 from paper.rows import SCALES
 from paper.runs import read_run
+from paper.tables import BABA, BABYAI
 
 ROOT = Path(__file__).resolve().parents[2]
 
