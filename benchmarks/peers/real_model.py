@@ -2,39 +2,46 @@
 
     python -m benchmarks.peers.real_model --trl DIR --model runs/goto-clone [FLAGS OF main.py]
 
-Every row makes UPDATES updates of at least TURNS turns, and shows means without the first: groups
-of 8 whole episodes of at most 16 turns, or n_env x e_len where there is a critic. TRL gets turns as
-rows through `rollout_func` (`benchmarks.peers.turns`), and trains TURNS of those that were played.
-The columns are seconds per 1,000 turns: of playing them, and of everything that is done with those
-that are trained. GB is the peak of the process.
+Every row makes updates of at least TURNS turns, and shows means without the first: groups of 8
+whole episodes of at most 16 turns, or n_env x e_len where there is a critic. TRL gets turns as rows
+through `rollout_func` (`benchmarks.peers.turns`), and trains TURNS of those that were played. An
+environment with tools gives it whole episodes. The columns are seconds per 1,000 turns: of playing
+them, and of everything that is done with those that are trained. GB is the peak of the process.
+
+With more --updates the rows learn; `benchmarks.peers.learning` compares what they learnt.
 """
 
-import json
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.peers.learning import updates_of
 from common.cli import MAIN, Parser
+from envs import make_env
+from envs.tools.tool_env import ToolEnv
 from run.earlier import model_path
 
-TURNS, UPDATES = 64, 3
+TURNS, EPISODES = 64, 16  # rows of a batch of TRL: turns, or whole episodes of dialogues with tools
 STEPS = 2  # of the optimizer, an update
-OURS = f"""--engine vllm --ppo-epoch 1 --minibatch {TURNS // STEPS} --num-updates {UPDATES}
---eval-interval 0""".split()
+OURS = f"--engine vllm --ppo-epoch 1 --minibatch {TURNS // STEPS} --eval-interval 0".split()
 BATCH = f"--n-env 8 --e-len {TURNS // 8}".split()
 GRPO = ["--advantages", "grpo", "--group-size", "8", *BATCH]
-TRL = ["--batch-rows", str(TURNS), "--minibatches", str(STEPS), "--lr", "2e-5"]
 ROWS = {
-    "TRL": [*TRL, "--beta", "0.04"],
+    "TRL": ["--beta", "0.04"],
     "GRPO": GRPO,
     "GRPO, transformers' generation": [*GRPO, "--engine", "transformers"],
-    "TRL without KL": TRL,
+    "TRL without KL": [],
     "GRPO without KL": [*GRPO, "--kl-coef", "0"],
     "dual-discount GAE": [*BATCH, "--w-epoch", "0"],
 }
-MERGED = {"GRPO, merged turns": [*GRPO, "--rows", "merged"]}
+MERGED = {
+    "GRPO, merged turns": [*GRPO, "--rows", "merged"],
+    "GRPO without KL, merged turns": [*GRPO, "--rows", "merged", "--kl-coef", "0"],
+    "dual-discount GAE, merged turns": [*BATCH, "--rows", "merged", "--w-epoch", "0"],
+}
 
 
 def main() -> None:
@@ -45,51 +52,79 @@ def main() -> None:
     flag("--env-name", default="babyai-goto", help="as --env-name of main.py")
     flag("--micro", type=int, default=8, help="rows that TRL computes at once")
     flag("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of computing")
-    flag("--only", default="", metavar="WORD", help="rows that name this")
+    flag("--lr", default="2e-5", help="learning rate of all rows")
+    flag("--updates", type=int, default=3, help="of each row")
+    flag("--only", nargs="*", default=None, metavar="ROW", help="these rows")
+    flag("--runs", type=Path, default=None, help="keep the runs in this directory")
     args, flags = parser.parse_known_args()
-    common = (
-        f"--model {args.model} --env-name {args.env_name} --max-episode-steps 16".split() + flags
-    )
+    common = f"--model {args.model} --env-name {args.env_name} --max-episode-steps 16".split()
+    common += ["--lr", args.lr, *flags]
+    rows = ROWS | (MERGED if "full" in flags else {})
+    chosen = rows if args.only is None else args.only
+    if unknown := [name for name in chosen if name not in rows]:
+        parser.error(f"--only {unknown[0]}: the rows are {'; '.join(rows)}")
     print(
         f"{'':32s}{'played':>8s}{'trained':>8s}{'collect':>9s}{'train':>9s}{'both':>9s}{'GB':>6s}"
     )
-    rows = ROWS | (MERGED if "full" in flags else {})
-    for name in filter(lambda name: args.only in name, rows):
-        if name.startswith("TRL"):
-            half = ["--bf16"] if args.dtype == "bfloat16" else []
-            trainer = ["-m", "benchmarks.peers.trl_grpo", "--turns", "1000000", *half]
-            trainer += ["--micro", str(args.micro), "--updates", str(UPDATES)]
-        else:
-            trainer = [str(MAIN), *OURS, "--dtype", args.dtype]
-        lines, peak = measure([*trainer, *common, *rows[name]], args.trl)
-        played = sum(line["batch/turns"] for line in lines)
-        trained = TURNS * len(lines) if name.startswith("TRL") else played
-        collect = sum(line["time/collect"] for line in lines)
-        train = sum(line["time/total"] for line in lines) - collect
-        costs = 1000 * collect / played, 1000 * train / trained
-        shown = "".join(f"{cost:9.0f}" for cost in [*costs, sum(costs)])
-        print(f"{name:32s}{played:8.0f}{trained:8.0f}{shown}{peak:6.1f}", flush=True)
+    for name in chosen:
+        with folder_of(args.runs, name) as run:
+            peak = perform([*trainer(args, name), *common, *rows[name]], run, args.trl)
+            lines = updates_of(run)[1:]
+        print(f"{name:32s}{costs(lines, trained_rows(args, name))}{peak:6.1f}", flush=True)
 
 
-def measure(words: list[str], trl: Path) -> tuple[list[dict], float]:
-    """Return the metrics of a run's updates but the first, and its peak memory in GB.
+def trainer(args, name: str) -> list[str]:
+    """Return the program of a row, with the flags that all its rows have."""
+    if not name.startswith("TRL"):
+        return [str(MAIN), *OURS, "--dtype", args.dtype, "--num-updates", str(args.updates)]
+    rows = trained_rows(args, name) or EPISODES
+    half = ["--bf16"] if args.dtype == "bfloat16" else []
+    words = f"--turns 1000000 --updates {args.updates} --batch-rows {rows} --minibatches {STEPS}"
+    return [
+        *("-m", "benchmarks.peers.trl_grpo", *words.split(), *half),
+        *("--micro", str(min(args.micro, rows // STEPS))),
+    ]
+
+
+def trained_rows(args, name: str) -> int | None:
+    """Return how many turns of a batch are trained, None if all that were played."""
+    turns_are_rows = name.startswith("TRL") and not isinstance(make_env(args.env_name), ToolEnv)
+    return TURNS if turns_are_rows else None
+
+
+@contextlib.contextmanager
+def folder_of(runs: Path | None, name: str):
+    """Give the directory of a row's run, a temporary one without `runs`."""
+    if runs is not None:
+        yield runs / name.replace(",", "").replace("'", "").replace(" ", "-")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "run"
+
+
+def perform(words: list[str], run: Path, trl: Path) -> float:
+    """Make a run. Returns its peak memory in GB.
 
     SystemExit: the run failed
     """
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        command = [sys.executable, *words, "--run-dir", str(run)]
-        paths = os.environ | {"PYTHONPATH": str(trl)}
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=paths)
-        _, status, used = os.wait4(process.pid, 0)
-        if code := os.waitstatus_to_exitcode(status):
-            sys.exit(code)  # it has said why
-        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [line for line in map(json.loads, lines) if "time/total" in line]
-    played = [0] + [line["turns"] for line in found]
-    for line, before in zip(found, played, strict=False):
-        line["batch/turns"] = line["turns"] - before
-    return found[1:], used.ru_maxrss / 2**20
+    command = [sys.executable, *words, "--run-dir", str(run)]
+    paths = os.environ | {"PYTHONPATH": str(trl)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=paths)
+    _, status, used = os.wait4(process.pid, 0)
+    if code := os.waitstatus_to_exitcode(status):
+        sys.exit(code)  # it has said why
+    return used.ru_maxrss / 2**20
+
+
+def costs(lines: list[dict], rows: int | None) -> str:
+    """Return the cells of a row. rows: turns of a batch that are trained, None if all played"""
+    played = sum(line["batch/turns"] for line in lines)
+    trained = rows * len(lines) if rows else played
+    collect = sum(line["time/collect"] for line in lines)
+    train = sum(line["time/total"] for line in lines) - collect
+    seconds = 1000 * collect / played, 1000 * train / trained
+    shown = "".join(f"{cost:9.0f}" for cost in [*seconds, sum(seconds)])
+    return f"{played:8.0f}{trained:8.0f}{shown}"
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ class Record:
     def __init__(self, args):
         self.turns, self.updates = 0, 0
         self.successes = deque(maxlen=CURVE_EPISODES)  # of the last episodes
+        self.batch = []  # the same of those that ended since the last update
         args.run_dir.mkdir(parents=True)
         self.file = args.run_dir / "metrics.jsonl"
         settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
@@ -48,6 +49,7 @@ class Record:
     def add(self, successes: list[bool], turns: int) -> None:
         """Add the episodes of a batch, and the number of their turns."""
         self.successes.extend(successes)
+        self.batch.extend(successes)
         self.turns += turns
 
     def write(self) -> int:
@@ -61,7 +63,10 @@ class Record:
             "time/total": time.perf_counter() - self.began,
             "rollout/episodes": len(self.successes),
             "rollout/success": sum(self.successes) / len(self.successes),
+            "batch/episodes": len(self.batch),
+            "batch/success": sum(self.batch) / max(1, len(self.batch)),
         }
+        self.batch.clear()
         self.start()
         with self.file.open("a", encoding="utf-8") as file:
             print(json.dumps(line), file=file)

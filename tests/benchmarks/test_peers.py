@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from transformers.utils import get_json_schema
 
 import arguments
-from benchmarks.peers import compare, perform, trl_grpo
+from benchmarks.peers import compare, learning, perform, trl_grpo
 from benchmarks.peers.page import write_page
 from benchmarks.peers.plan import FACTORS, METHODS, SEARCH_SEED, TASKS, PeerRun, Plan
 from benchmarks.peers.turns import TurnRollouts, rows_of
@@ -189,3 +189,21 @@ def test_the_copied_model_ends_the_agents_messages_without_a_line_break(tmp_path
         tokenizer = AutoTokenizer.from_pretrained(plan.model(task))
         text = tokenizer.apply_chat_template(messages, tokenize=False)
         assert text == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\ny<|im_end|>"
+
+
+def test_what_a_real_model_learns_is_counted_over_parts_of_its_updates(tmp_path):
+    # five updates in four parts: ceil(5 / 4) = 2 updates each, so three parts; no episode ends
+    # in the second update. Part 1: (.5 * 4 + 0) / 4, part 2: (1 * 1 + 1 / 3 * 3) / 4
+    ended = [(4, 0.5), (0, None), (1, 1.0), (3, 1 / 3), (2, 1.0)]
+    lines = [{"turns": 10 * (k + 1), "time/total": 360.0, "batch/episodes": n} for k, (n, _) in
+             enumerate(ended)]  # fmt: skip
+    for line, (n, success) in zip(lines, ended, strict=True):
+        line |= {"batch/success": success} if n else {}
+    text = "\n".join(map(json.dumps, [{"warmup": 1}, *lines]))
+    (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
+    found = learning.parts_of(learning.updates_of(tmp_path))
+    assert [part["turns"] for part in found] == [20, 40, 50]
+    assert [part["success"] for part in found] == pytest.approx([0.5, 0.5, 1])
+    assert [part["hours"] for part in found] == pytest.approx([0.2, 0.4, 0.5])
+    assert learning.cell(found[0]) == "0.50 of 4 (20 turns, 0.20 h)"
+    assert learning.picture({"ours": found}).startswith(b"\x89PNG")

@@ -1,0 +1,85 @@
+"""What runs of a real language model learn: success against turns, and against hours.
+
+    python -m benchmarks.peers.learning RUN [RUN ...] [--out FILE.png]
+
+Runs are those that `benchmarks.peers.real_model --runs DIR` keeps. Each is cut into PARTS of
+updates, and a cell has the success of the episodes that ended in a part, the turns played and the
+hours spent at its end. Hours are wall time of playing and of training.
+"""
+
+import json
+import math
+from itertools import accumulate
+from pathlib import Path
+
+from common.cli import Parser
+from reports.drawing import STYLE, colour_of, import_figure, png_of
+from reports.evaluations import markdown_table
+
+PARTS = 4
+
+
+def main() -> None:
+    parser = Parser("benchmarks.peers.learning", description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directories of runs")
+    parser.add_argument("--out", type=Path, default=None, help="draw the curves into this PNG file")
+    args = parser.parse_args()
+    parts = {run.name.replace("-", " "): parts_of(updates_of(run)) for run in args.runs}
+    header = ["", *(f"part {k + 1}" for k in range(PARTS))]
+    rows = [[name, *map(cell, found)] for name, found in parts.items()]
+    print(markdown_table([header, *rows]))
+    if args.out:
+        args.out.write_bytes(picture(parts))
+
+
+def updates_of(run: Path) -> list[dict]:
+    """Return the metrics of a run's updates, with the number of turns that each played."""
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    updates = [line for line in map(json.loads, lines) if "time/total" in line]
+    before = 0
+    for line in updates:
+        line["batch/turns"] = line["turns"] - before
+        before = line["turns"]
+    return updates
+
+
+def parts_of(updates: list[dict]) -> list[dict]:
+    """Return turns and hours at the end of each part, and the success of its episodes."""
+    hours = [*accumulate(line["time/total"] / 3600 for line in updates)]
+    size = math.ceil(len(updates) / PARTS)
+    parts = []
+    for first in range(0, len(updates), size):
+        lines = updates[first : first + size]
+        episodes = [line["batch/episodes"] for line in lines]
+        counted = zip(episodes, lines, strict=True)
+        successes = sum(n * line["batch/success"] for n, line in counted if n)
+        last = first + len(lines) - 1
+        parts.append({
+            "turns": updates[last]["turns"], "hours": hours[last], "episodes": sum(episodes),
+            "success": successes / sum(episodes) if sum(episodes) else math.nan,
+        })  # fmt: skip
+    return parts
+
+
+def cell(part: dict) -> str:
+    return "{success:.2f} of {episodes} ({turns:,} turns, {hours:.2f} h)".format(**part)
+
+
+def picture(runs: dict[str, list[dict]]) -> bytes:
+    """Return a PNG with two panels: success against turns, and against hours."""
+    Figure, rc_context = import_figure()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.6, 4.6))
+        for axes, axis in zip(figure.subplots(1, 2, sharey=True), ("turns", "hours"), strict=True):
+            for k, (name, parts) in enumerate(runs.items()):
+                at, success = [[part[key] for part in parts] for key in (axis, "success")]
+                label = name if axis == "turns" else None
+                axes.plot(at, success, color=colour_of(k), marker="o", label=label)
+            axes.set(xlabel=f"{axis} at the end of a part", xlim=(0, None), ylim=(-0.02, 1.02))
+        figure.axes[0].set(title="Success of the episodes that ended in each part")
+        figure.legend(loc="outside lower left", ncols=3)
+        return png_of(figure)
+
+
+if __name__ == "__main__":
+    main()
