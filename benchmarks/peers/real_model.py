@@ -2,11 +2,12 @@
 
     python -m benchmarks.peers.real_model --trl DIR --model runs/goto-clone [FLAGS OF main.py]
 
-Every row makes updates of at least TURNS turns, and shows means without the first: groups of 8
+Every row makes updates of at least --turns turns, and shows means without the first: groups of 8
 whole episodes of at most 16 turns, or n_env x e_len where there is a critic. TRL gets turns as rows
-through `rollout_func` (`benchmarks.peers.turns`), and trains TURNS of those that were played. An
-environment with tools gives it whole episodes. The columns are seconds per 1,000 turns: of playing
-them, and of everything that is done with those that are trained. GB is the peak of the process.
+through `rollout_func` (`benchmarks.peers.turns`), and trains --turns of those that were played. An
+environment with tools gives it whole episodes, one for each four of --turns. The columns are
+seconds per 1,000 turns: of playing them, and of everything that is done with those that are
+trained. GB is the peak of the process.
 
 With more --updates the rows learn; `benchmarks.peers.learning` compares what they learnt.
 """
@@ -24,23 +25,23 @@ from envs import make_env
 from envs.tools.tool_env import ToolEnv
 from run.earlier import model_path
 
-TURNS, EPISODES = 64, 16  # rows of a batch of TRL: turns, or whole episodes of dialogues with tools
-STEPS = 2  # of the optimizer, an update
-OURS = f"--engine vllm --ppo-epoch 1 --minibatch {TURNS // STEPS} --eval-interval 0".split()
-BATCH = f"--n-env 8 --e-len {TURNS // 8}".split()
-GRPO = ["--advantages", "grpo", "--group-size", "8", *BATCH]
+N_ENV = 8
+EPISODE = 4  # turns of a dialogue with tools, about
+GRPO = ["--advantages", "grpo", "--group-size", str(N_ENV)]
+GAE = ["--w-epoch", "0"]
+NO_KL, MERGED = ["--kl-coef", "0"], ["--rows", "merged"]
 ROWS = {
     "TRL": ["--beta", "0.04"],
     "GRPO": GRPO,
     "GRPO, transformers' generation": [*GRPO, "--engine", "transformers"],
     "TRL without KL": [],
-    "GRPO without KL": [*GRPO, "--kl-coef", "0"],
-    "dual-discount GAE": [*BATCH, "--w-epoch", "0"],
+    "GRPO without KL": [*GRPO, *NO_KL],
+    "dual-discount GAE": GAE,
 }
-MERGED = {
-    "GRPO, merged turns": [*GRPO, "--rows", "merged"],
-    "GRPO without KL, merged turns": [*GRPO, "--rows", "merged", "--kl-coef", "0"],
-    "dual-discount GAE, merged turns": [*BATCH, "--rows", "merged", "--w-epoch", "0"],
+MERGED_ROWS = {
+    "GRPO, merged turns": [*GRPO, *MERGED],
+    "GRPO without KL, merged turns": [*GRPO, *MERGED, *NO_KL],
+    "dual-discount GAE, merged turns": [*GAE, *MERGED],
 }
 
 
@@ -54,12 +55,14 @@ def main() -> None:
     flag("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of computing")
     flag("--lr", default="2e-5", help="learning rate of all rows")
     flag("--updates", type=int, default=3, help="of each row")
+    flag("--turns", type=int, default=64, help="of an update, at least")
+    flag("--steps", type=int, default=2, help="of the optimizer in an update")
     flag("--only", nargs="*", default=None, metavar="ROW", help="these rows")
     flag("--runs", type=Path, default=None, help="keep the runs in this directory")
     args, flags = parser.parse_known_args()
     common = f"--model {args.model} --env-name {args.env_name} --max-episode-steps 16".split()
-    common += ["--lr", args.lr, *flags]
-    rows = ROWS | (MERGED if "full" in flags else {})
+    common += ["--lr", args.lr]
+    rows = ROWS | (MERGED_ROWS if "full" in flags else {})
     chosen = rows if args.only is None else args.only
     if unknown := [name for name in chosen if name not in rows]:
         parser.error(f"--only {unknown[0]}: the rows are {'; '.join(rows)}")
@@ -68,7 +71,7 @@ def main() -> None:
     )
     for name in chosen:
         with folder_of(args.runs, name) as run:
-            peak = perform([*trainer(args, name), *common, *rows[name]], run, args.trl)
+            peak = perform([*trainer(args, name), *common, *rows[name], *flags], run, args.trl)
             lines = updates_of(run)[1:]
         print(f"{name:32s}{costs(lines, trained_rows(args, name))}{peak:6.1f}", flush=True)
 
@@ -76,20 +79,21 @@ def main() -> None:
 def trainer(args, name: str) -> list[str]:
     """Return the program of a row, with the flags that all its rows have."""
     if not name.startswith("TRL"):
-        return [str(MAIN), *OURS, "--dtype", args.dtype, "--num-updates", str(args.updates)]
-    rows = trained_rows(args, name) or EPISODES
+        words = f"--engine vllm --ppo-epoch 1 --eval-interval 0 --num-updates {args.updates}"
+        words += f" --n-env {N_ENV} --e-len {args.turns // N_ENV}"
+        words += f" --minibatch {args.turns // args.steps} --dtype {args.dtype}"
+        return [str(MAIN), *words.split()]
+    rows = trained_rows(args, name) or args.turns // EPISODE
     half = ["--bf16"] if args.dtype == "bfloat16" else []
-    words = f"--turns 1000000 --updates {args.updates} --batch-rows {rows} --minibatches {STEPS}"
-    return [
-        *("-m", "benchmarks.peers.trl_grpo", *words.split(), *half),
-        *("--micro", str(min(args.micro, rows // STEPS))),
-    ]
+    words = f"--turns 1000000 --updates {args.updates} --batch-rows {rows}"
+    words += f" --minibatches {args.steps} --micro {min(args.micro, rows // args.steps)}"
+    return ["-m", "benchmarks.peers.trl_grpo", *words.split(), *half]
 
 
 def trained_rows(args, name: str) -> int | None:
     """Return how many turns of a batch are trained, None if all that were played."""
     turns_are_rows = name.startswith("TRL") and not isinstance(make_env(args.env_name), ToolEnv)
-    return TURNS if turns_are_rows else None
+    return args.turns if turns_are_rows else None
 
 
 @contextlib.contextmanager
