@@ -5,7 +5,7 @@
 Every row makes updates of at least --turns turns, and shows means without the first: groups of 8
 whole episodes of at most 16 turns, or n_env x e_len where there is a critic. TRL gets turns as rows
 through `rollout_func` (`benchmarks.peers.turns`), and trains --turns of those that were played. An
-environment with tools gives it whole episodes, one for each eight of --turns. The columns are
+environment with tools gives it whole episodes, one for each four of --turns. The columns are
 seconds per 1,000 turns: of playing them, and of everything that is done with those that are
 trained. GB is the peak of the process.
 
@@ -26,7 +26,7 @@ from envs.tools.tool_env import ToolEnv
 from run.earlier import model_path
 
 N_ENV = 8
-EPISODE = 8  # turns of a dialogue with tools, about
+EPISODE = 4  # turns of a dialogue with tools, about
 GRPO = ["--advantages", "grpo", "--group-size", str(N_ENV)]
 GAE = ["--w-epoch", "0"]
 NO_KL, MERGED = ["--kl-coef", "0"], ["--rows", "merged"]
