@@ -127,7 +127,7 @@ def costs(lines: list[dict], rows: int | None) -> str:
     collect = sum(line["time/collect"] for line in lines)
     train = sum(line["time/total"] for line in lines) - collect
     seconds = 1000 * collect / played, 1000 * train / trained
-    shown = "".join(f"{cost:9.0f}" for cost in [*seconds, sum(seconds)])
+    shown = "".join(f"{cost:9.1f}" for cost in [*seconds, sum(seconds)])
     return f"{played:8.0f}{trained:8.0f}{shown}"
 
 
