@@ -7,44 +7,46 @@ updates, and a cell has the success of the episodes that ended in a part, the tu
 hours spent at its end. Hours are wall time of playing and of training.
 """
 
-import json
 import math
+import sys
 from itertools import accumulate
 from pathlib import Path
 
-from common.cli import Parser
+from common.plugins import UserError
 from reports.drawing import STYLE, colour_of, import_figure, png_of
 from reports.evaluations import markdown_table
+from reports.program import Program
+from reports.run_files import Run, read_runs
 
 PARTS = 4
 
 
-def main() -> None:
-    parser = Parser("benchmarks.peers.learning", description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directories of runs")
-    parser.add_argument("--out", type=Path, default=None, help="draw the curves into this PNG file")
-    args = parser.parse_args()
-    parts = {run.name.replace("-", " "): parts_of(updates_of(run)) for run in args.runs}
+def main(argv: list[str] | None = None) -> int:
+    program = Program("benchmarks.peers.learning", description=__doc__.splitlines()[0])
+    program.add_runs()
+    program.add_argument("--out", type=Path, default=None, help="draw the curves into this PNG")
+    return program.run(lambda args: compare(args.runs, args.out), argv)
+
+
+def compare(paths: list[Path], out: Path | None) -> None:
+    """Print the table of the runs, and draw their curves.
+
+    UserError: one is no run, or matplotlib is missing. OSError: `out` cannot be written
+    """
+    notes = []
+    runs = read_runs(paths, notes)
+    if len(runs) < len(paths):
+        raise UserError("; ".join(notes))
+    parts = {run.name.replace("-", " "): parts_of(run) for run in runs}
     header = ["", *(f"part {k + 1}" for k in range(PARTS))]
-    rows = [[name, *map(cell, found)] for name, found in parts.items()]
-    print(markdown_table([header, *rows]))
-    if args.out:
-        args.out.write_bytes(picture(parts))
+    print(markdown_table([header, *([name, *map(cell, found)] for name, found in parts.items())]))
+    if out:
+        out.write_bytes(picture(parts))
 
 
-def updates_of(run: Path) -> list[dict]:
-    """Return the metrics of a run's updates, with the number of turns that each played."""
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    updates = [line for line in map(json.loads, lines) if "time/total" in line]
-    before = 0
-    for line in updates:
-        line["batch/turns"] = line["turns"] - before
-        before = line["turns"]
-    return updates
-
-
-def parts_of(updates: list[dict]) -> list[dict]:
+def parts_of(run: Run) -> list[dict]:
     """Return turns and hours at the end of each part, and the success of its episodes."""
+    updates = run.metrics
     hours = [*accumulate(line["time/total"] / 3600 for line in updates)]
     size = math.ceil(len(updates) / PARTS)
     parts = []
@@ -62,7 +64,7 @@ def parts_of(updates: list[dict]) -> list[dict]:
 
 
 def cell(part: dict) -> str:
-    return "{success:.2f} of {episodes} ({turns:,} turns, {hours:.2f} h)".format(**part)
+    return "{success:.2f} of {episodes:.0f} ({turns:,.0f} turns, {hours:.2f} h)".format(**part)
 
 
 def picture(runs: dict[str, list[dict]]) -> bytes:
@@ -82,4 +84,4 @@ def picture(runs: dict[str, list[dict]]) -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,10 +19,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.peers.learning import updates_of
 from common.cli import MAIN, Parser
 from envs import make_env
 from envs.tools.tool_env import ToolEnv
+from paper.runs import read_run
 from run.earlier import model_path
 
 N_ENV = 8
@@ -72,7 +72,7 @@ def main() -> None:
     for name in chosen:
         with folder_of(args.runs, name) as run:
             peak = perform([*trainer(args, name), *common, *rows[name], *flags], run, args.trl)
-            lines = updates_of(run)[1:]
+            lines = read_run(run).metrics
         print(f"{name:32s}{costs(lines, trained_rows(args, name))}{peak:6.1f}", flush=True)
 
 
@@ -121,8 +121,12 @@ def perform(words: list[str], run: Path, trl: Path) -> float:
 
 
 def costs(lines: list[dict], rows: int | None) -> str:
-    """Return the cells of a row. rows: turns of a batch that are trained, None if all played"""
-    played = sum(line["batch/turns"] for line in lines)
+    """Return the cells of a row, without the first update.
+
+    rows: turns of a batch that are trained, None if all that were played
+    """
+    first, *lines = lines
+    played = lines[-1]["turns"] - first["turns"]
     trained = rows * len(lines) if rows else played
     collect = sum(line["time/collect"] for line in lines)
     train = sum(line["time/total"] for line in lines) - collect

@@ -15,7 +15,7 @@ from benchmarks.peers.page import write_page
 from benchmarks.peers.plan import FACTORS, METHODS, SEARCH_SEED, TASKS, PeerRun, Plan
 from benchmarks.peers.turns import TurnRollouts, rows_of
 from envs.tools.calculator import Calculator
-from paper.runs import PROJECT
+from paper.runs import PROJECT, read_run
 
 TOOLS, GOTO = TASKS
 DUAL, GRPO, TRL, STEPS = METHODS
@@ -199,9 +199,7 @@ def test_what_a_real_model_learns_is_counted_over_parts_of_its_updates(tmp_path)
              enumerate(ended)]  # fmt: skip
     for line, (n, success) in zip(lines, ended, strict=True):
         line |= {"batch/success": success} if n else {}
-    text = "\n".join(map(json.dumps, [{"warmup": 1}, *lines]))
-    (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
-    found = learning.parts_of(learning.updates_of(tmp_path))
+    found = learning.parts_of(read_run(write_run(tmp_path / "run", lines)))
     assert [part["turns"] for part in found] == [20, 40, 50]
     assert [part["success"] for part in found] == pytest.approx([0.5, 0.5, 1])
     assert [part["hours"] for part in found] == pytest.approx([0.2, 0.4, 0.5])
