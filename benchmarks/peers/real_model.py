@@ -19,6 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import torch
+
 from common.cli import MAIN, Parser
 from envs import make_env
 from envs.tools.tool_env import ToolEnv
@@ -37,6 +39,10 @@ ROWS = {
     "TRL without KL": [],
     "GRPO without KL": [*GRPO, *NO_KL],
     "dual-discount GAE": GAE,
+}
+GPU_ROWS = {
+    "TRL, vLLM's generation": ["--beta", "0.04", "--vllm"],
+    "TRL without KL, vLLM's generation": ["--vllm"],
 }
 MERGED_ROWS = {
     "GRPO, merged turns": [*GRPO, *MERGED],
@@ -62,7 +68,8 @@ def main() -> None:
     args, flags = parser.parse_known_args()
     common = f"--model {args.model} --env-name {args.env_name} --max-episode-steps 16".split()
     common += ["--lr", args.lr]
-    rows = ROWS | (MERGED_ROWS if "full" in flags else {})
+    rows = ROWS | (GPU_ROWS if torch.cuda.is_available() else {})
+    rows |= MERGED_ROWS if "full" in flags else {}
     chosen = rows if args.only is None else args.only
     if unknown := [name for name in chosen if name not in rows]:
         parser.error(f"--only {unknown[0]}: the rows are {'; '.join(rows)}")
@@ -112,7 +119,7 @@ def perform(words: list[str], run: Path, trl: Path) -> float:
     SystemExit: the run failed
     """
     command = [sys.executable, *words, "--run-dir", str(run)]
-    paths = os.environ | {"PYTHONPATH": str(trl)}
+    paths = os.environ | {"PYTHONPATH": f"{trl}:{os.environ.get('PYTHONPATH', '')}"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=paths)
     _, status, used = os.wait4(process.pid, 0)
     if code := os.waitstatus_to_exitcode(status):

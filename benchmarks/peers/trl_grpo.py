@@ -51,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     flag("--batch-rows", type=int, default=None, help="default: 64 episodes, or 256 turns")
     flag("--micro", type=int, default=None, help="rows computed at once; default: a minibatch")
     flag("--bf16", action="store_true", help="compute in bfloat16, with weights in float32")
+    flag("--vllm", action="store_true", help="generate by vLLM, on a GPU")
     args, args.flags = parser.parse_known_args(argv)
     if missing := [name for name in REQUIRED if find_spec(name) is None]:
         parser.error(
@@ -114,6 +115,7 @@ def config(args, **others):
     Mixed precision and recomputation are off, because they only slow down a small model on a CPU,
     and Adam's beta is ours.
     """
+    import torch
     from trl import GRPOConfig
 
     steps, minibatch = args.epochs * args.minibatches, args.batch_rows // args.minibatches
@@ -124,7 +126,8 @@ def config(args, **others):
         steps_per_generation=args.batch_rows // micro, per_device_train_batch_size=micro,
         gradient_accumulation_steps=minibatch // micro,
         max_steps=steps * args.turns,  # an upper bound: `Steps` ends the run
-        use_cpu=True, bf16=args.bf16, gradient_checkpointing=False, report_to="none",
+        use_cpu=not torch.cuda.is_available(), bf16=args.bf16, use_vllm=args.vllm,
+        vllm_mode="colocate", gradient_checkpointing=False, report_to="none",
         save_strategy="no", logging_strategy="no", disable_tqdm=True, **others,
     )  # fmt: skip
 
@@ -148,9 +151,10 @@ def tool_arguments(args, tokenizer, record: Record) -> dict:
         record.add([reward > 0 for reward in rewards], roles.count("assistant"))
         return rewards
 
+    limit = {"max_tokens" if args.vllm else "max_new_tokens": flags.response_limit}
     limits = dict(max_completion_length=4 * env.max_turns * flags.response_limit,
                   max_tool_calling_iterations=env.max_turns - 1, num_generations=GROUP,
-                  generation_kwargs={"max_new_tokens": flags.response_limit})  # fmt: skip
+                  generation_kwargs=limit)  # fmt: skip
     return dict(
         args=config(args, **limits), reward_funcs=reward,
         train_dataset=Dataset.from_list(rows), environment_factory=class_for(args.env_name),

@@ -20,7 +20,10 @@ EPS = 1e-4  # added to the standard deviation, as in TRL
 
 
 class Episode:
-    """One episode in progress. turns: (prompt ids, response ids) of each turn"""
+    """One episode in progress.
+
+    turns: (prompt ids, response ids, their log-probs if vLLM sampled them) of each turn
+    """
 
     def __init__(self, flags, seed: int):
         self.env = make_variant(
@@ -33,12 +36,12 @@ class Episode:
     @property
     def last_turn(self) -> list[int]:
         """Ids of the last prompt and its response."""
-        return sum(self.turns[-1], []) if self.turns else []
+        return sum(self.turns[-1][:2], []) if self.turns else []
 
-    def step(self, prompt: list[int], response: list[int], text: str) -> None:
+    def step(self, turn: tuple, text: str) -> None:
         step = act(self.env, text)
         self.memory.update(step)
-        self.turns.append((prompt, response))
+        self.turns.append(turn)
         self.ret += step.reward
         self.done, self.success = step.terminated or step.truncated, step.success
         if self.done:
@@ -63,7 +66,7 @@ class TurnRollouts:
         """Return prompt ids, completion ids and the advantage of each of `rows` turns."""
 
         def generate(ids):
-            return trainer._generate_single_turn(ids, None, {}, 1)[0]
+            return trainer._generate_single_turn(ids, None, {}, 1)[:2]
 
         groups, turns = [], 0
         while turns < self.rows:
@@ -76,10 +79,10 @@ class TurnRollouts:
         self.record.add([episode.success for episode in episodes], turns)
         chosen = self.random.sample([row for group in groups for row in rows_of(group)], self.rows)
         return {
-            "prompt_ids": [prompt for prompt, _, _ in chosen],
-            "completion_ids": [response for _, response, _ in chosen],
-            "advantage": [advantage for _, _, advantage in chosen],
-            "logprobs": None,  # TRL needs them only from vLLM
+            "prompt_ids": [turn[0] for turn, _ in chosen],
+            "completion_ids": [turn[1] for turn, _ in chosen],
+            "logprobs": [turn[2] for turn, _ in chosen] if chosen[0][0][2] else None,
+            "advantage": [advantage for _, advantage in chosen],
         }
 
     def play(self, count: int, generate) -> list[list[Episode]]:
@@ -90,8 +93,10 @@ class TurnRollouts:
                   for k in numbers]  # fmt: skip
         while running := [e for group in groups for e in group if not e.done]:
             prompts = [self.render(e.memory.messages(), e.last_turn).ids for e in running]
-            for episode, prompt, response in zip(running, prompts, generate(prompts), strict=True):
-                episode.step(prompt, response, self.text(response))
+            responses, logps = generate(prompts)
+            turns = zip(prompts, responses, logps or [None] * len(prompts), strict=True)
+            for episode, turn in zip(running, turns, strict=True):
+                episode.step(turn, self.text(turn[1]))
         return groups
 
     def text(self, ids: list[int]) -> str:
@@ -100,14 +105,10 @@ class TurnRollouts:
 
 
 def rows_of(group: list[Episode]) -> list[tuple]:
-    """Return (prompt ids, response ids, advantage) of each turn.
+    """Return each turn with its advantage.
 
     A_e = (R_e - mean of the group's R) / (their standard deviation + eps)
     """
     returns = [episode.ret for episode in group]
     mean, scale = statistics.fmean(returns), statistics.stdev(returns) + EPS
-    return [
-        (prompt, response, (episode.ret - mean) / scale)
-        for episode in group
-        for prompt, response in episode.turns
-    ]
+    return [(turn, (episode.ret - mean) / scale) for episode in group for turn in episode.turns]

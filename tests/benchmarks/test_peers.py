@@ -52,12 +52,13 @@ def test_a_turn_has_the_advantage_of_its_episode():
     # so A = +- .5 / (.7071 + .0001) = +- .7070; an episode counts once, also with two turns
     group = [SimpleNamespace(ret=1.0, turns=[([1], [2]), ([3], [4])]),
              SimpleNamespace(ret=0.0, turns=[([5], [6])])]  # fmt: skip
-    rows = rows_of(group)
-    assert [row[:2] for row in rows] == [([1], [2]), ([3], [4]), ([5], [6])]
-    assert [row[2] for row in rows] == pytest.approx([0.7070, 0.7070, -0.7070], abs=1e-4)
+    turns, advantages = zip(*rows_of(group), strict=True)
+    assert turns == (([1], [2]), ([3], [4]), ([5], [6]))
+    assert advantages == pytest.approx([0.7070, 0.7070, -0.7070], abs=1e-4)
 
 
-def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played():
+@pytest.mark.parametrize("by_vllm", [False, True])
+def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played(by_vllm):
     tokenizer = AutoTokenizer.from_pretrained(PROJECT / "models" / "tiny")
     flags = SimpleNamespace(
         env_name="babyai-goto", memory="window", memory_length=1, prompt_limit=1024,
@@ -66,15 +67,19 @@ def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played():
     played = []
     record = SimpleNamespace(add=lambda successes, turns: played.append((successes, turns)))
     ids_of_a_turn = tokenizer("THINK: on.\nACTION: turn left<|im_end|>")["input_ids"]
-    trainer = SimpleNamespace(
-        _generate_single_turn=lambda ids, *_: ([ids_of_a_turn] * len(ids), None)
-    )
+    logps = [-0.5] * len(ids_of_a_turn)  # of the sampled tokens, which transformers does not give
+
+    def generate(ids, *others):
+        return [ids_of_a_turn] * len(ids), [logps] * len(ids) if by_vllm else None
+
+    trainer = SimpleNamespace(_generate_single_turn=generate)
     seeds = SimpleNamespace(draw=lambda k: 2 * k)
     play = TurnRollouts(flags, tokenizer, seeds, rows=20, group=2, record=record)
     batch = play(["", ""], trainer)
     # Nobody gets anywhere by turning left: both episodes of a group end at the limit of 64 turns.
     assert played == [([False, False], 128)] and play.length == 64
     assert batch["completion_ids"] == [ids_of_a_turn] * 20 and batch["advantage"] == [0.0] * 20
+    assert batch["logprobs"] == ([logps] * 20 if by_vllm else None)
     texts = [tokenizer.decode(ids) for ids in batch["prompt_ids"]]
     assert len(texts) == 20 and all(text.endswith("<|im_start|>assistant\n") for text in texts)
 
