@@ -5,7 +5,9 @@
     python -m benchmarks.large -- --n-env 256      what follows -- goes to main.py
 
 It makes three updates on the paper's BabyAI batch and reports the last one. With random weights all
-responses reach their limit, and the history fills the prompts almost to theirs.
+responses reach their limit, and the history fills the prompts almost to theirs. The shape of 3B
+needs a GPU of 80 GB (`--gradient-checkpointing`), and 60 GB of disk in $TMPDIR, most of them for the
+checkpoint of the last update.
 """
 
 import json
@@ -24,6 +26,7 @@ FLAGS = [
     "--ppo-epoch", "1", "--lr", "1e-6", "--critic-layers", "2", "--memory-length", "32",
     "--prompt-limit", "600", "--response-limit", "120", "--w-epoch", "0", "--num-updates", "3",
     "--eval-interval", "0", "--save-interval", "1000", "--token-budget", "8192",
+    "--gradient-checkpointing",
 ]  # fmt: skip
 
 
