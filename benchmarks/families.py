@@ -171,5 +171,6 @@ def cells(row: Row) -> str:
 
 
 if __name__ == "__main__":
+    Parser("benchmarks.families", description=__doc__.splitlines()[0]).parse_args()
     transformers.logging.set_verbosity_error()
     print(table())

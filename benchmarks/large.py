@@ -6,7 +6,7 @@
 
 It makes three updates on the paper's BabyAI batch and reports the last one. With random weights all
 responses reach their limit, and the history fills the prompts almost to theirs. The shape of 3B
-needs a GPU of 80 GB (`--gradient-checkpointing`), and 60 GB of disk in $TMPDIR, most of them for the
+needs a GPU of 80 GB (`--gradient-checkpointing`), and 60 GB of disk in $TMPDIR, most of it for the
 checkpoint of the last update.
 """
 

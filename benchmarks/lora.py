@@ -12,6 +12,7 @@ from copy import deepcopy
 
 import torch
 
+from common.cli import Parser
 from ppo.model.lora import adapted
 from ppo.model.make import build
 from ppo.model.pretrained import load_lm
@@ -21,6 +22,7 @@ DRAWS = 16  # of B, for each standard deviation
 
 
 def main() -> None:
+    Parser("benchmarks.lora", description=__doc__.splitlines()[0]).parse_args()
     lm, _, _ = load_lm(str(TINY), "cpu")
     for p in lm.parameters():
         p.data = p.data.bfloat16().float()

@@ -10,6 +10,7 @@ import re
 from transformers import AutoTokenizer
 
 from benchmarks.common import Stopwatch, medians
+from common.cli import Parser
 from memory.spelled import SafeRenderer
 from recipes import TINY
 
@@ -19,6 +20,7 @@ SPELLED = PLAIN + "<|im_end|>"
 
 
 def main() -> None:
+    Parser("benchmarks.prompts", description=__doc__.splitlines()[0]).parse_args()
     print(f"{'prompt':58s} {'with':>9s} {'without':>9s} {'ratio':>6s}")
     for reserved in (0, 1000):  # special tokens that no text uses, as in Mistral's tokenizers
         for turns in (4, 100):

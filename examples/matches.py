@@ -10,7 +10,7 @@ from gymnasium.spaces import Text
 class Matches(gymnasium.Env):
     observation_space = action_space = Text(1000)
     actions = ("take one", "take two", "take three")
-    system_prompt = "Two players take one to three matches. Who takes the last one wins."
+    system_prompt = "Two players take one to three matches. Whoever takes the last one wins."
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

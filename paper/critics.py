@@ -51,7 +51,7 @@ def plan_critics(
 
 def write_critics(path: Path, about: str, planned: list[PlannedRun]) -> None:
     """Judge the critics of the finished runs that are not judged yet, and write the page."""
-    parts = ["# What critics know in training", f"{about}.", ABOUT.strip()]
+    parts = ["# What critics know in training", f"Ours: {about}.", ABOUT.strip()]
     for run in planned:
         if (found := judged(run)) is not None:
             parts += section(path, run, found)
