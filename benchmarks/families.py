@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import transformers
 
+from common.cli import Parser
 from common.plugins import UserError
 from ppo.model.layers import is_packed
 from ppo.model.make import build

@@ -134,9 +134,9 @@ FRAMEWORKS = {
 ABOUT = """\
 # Which frameworks train
 
-`python -m benchmarks.frameworks` makes this page. It installs each framework by itself, plays the
-small programs of `examples/frameworks/` with scripted responses, and trains the calculator's model
-with each of them for two updates. [Your own agent](agents.md) explains the flags.
+`python -m benchmarks.frameworks` makes this page. It installs each framework in a folder of its
+own, plays the small programs of `examples/frameworks/` with scripted responses, and trains the
+calculator's model with each of them for two updates. [Your own agent](agents.md) explains the flags.
 `make frameworks`, which CI runs, installs two of them anew and compares their rows with these.
 
 """
