@@ -136,8 +136,9 @@ ABOUT = """\
 
 `python -m benchmarks.frameworks` makes this page. It installs each framework in a folder of its
 own, plays the small programs of `examples/frameworks/` with scripted responses, and trains the
-calculator's model with each of them for two updates. [Your own agent](agents.md) explains the flags.
-`make frameworks`, which CI runs, installs two of them anew and compares their rows with these.
+calculator's model with each of them for two updates. [Your own agent](agents.md) explains the
+flags. `make frameworks`, which CI runs, installs two of them anew and compares their rows with
+these.
 
 """
 NOTES = """
