@@ -3,7 +3,7 @@
 from pathlib import Path
 from statistics import fmean
 
-from paper.curves import AXES, AXES_OF_MEMORIES, curves, finished_runs, points
+from paper.curves import AXES, AXES_OF_MEMORIES, curves, finished_runs, points, spent
 from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
 from paper.methods import SEARCH_SEEDS, Comparison, Method, Task
 from paper.prompt_lengths import lengths_table
@@ -141,7 +141,10 @@ def _mean_end(runs: list[Run], axis: str) -> str:
 
 def difference_table(comparison: Comparison, task: Task, found: dict) -> str:
     """Return the table of how far methods are above the one they are compared with, with Welch's t
-    intervals; "" below two finished runs of each."""
+    intervals; "" below two finished runs of each.
+
+    Means over training are compared where the updates of both lie at the same turns.
+    """
     base = next((m for m in comparison.methods if m.name == comparison.against), None)
     several = [m for m in comparison.methods if len(finished_runs(found[task, m])) > 1]
     if base not in several or len(several) < 2:
@@ -150,10 +153,14 @@ def difference_table(comparison: Comparison, task: Task, found: dict) -> str:
     rows = []
     for method in several:
         if method != base:
+            both = [[*finished_runs(found[task, m]).values()] for m in (method, base)]
             rows.append([method.label])
             for quantity in (f"after eval/{task.measure}", f"mean rollout/{task.measure}"):
-                ours, its = (numbers([*found[task, m].values()], quantity) for m in (method, base))
+                ours, its = (numbers(runs, quantity) for runs in both)
                 rows[-1].append(signed(*difference([ours], [its])))
+            at = {(*spent(run, "turns"),) for runs in both for run in runs}
+            if len(at) > 1:
+                rows[-1][-1] = "-"
     return markdown_table([head, *rows])
 
 

@@ -114,8 +114,8 @@ def signed(mean: float, low: float, high: float) -> str:
 
 
 def seeds_text(tasks: list[list[float]], form: str = ".3f") -> str:
-    """Return the text of a mean over seeds, with its interval if there are two seeds or more."""
+    """Return the text of a mean over seeds, with its interval if each task has two or more."""
     if not any(tasks):
         return "-"
     mean, low, high = interval(tasks)
-    return f"{mean:{form}}" + f" [{low:{form}}, {high:{form}}]" * (max(map(len, tasks)) > 1)
+    return f"{mean:{form}}" + f" [{low:{form}}, {high:{form}}]" * (min(map(len, tasks)) > 1)

@@ -4,10 +4,12 @@ The single policies come from the runs of Table 3. A second policy for BabaIsAI 
 some of its tasks, and then plays those.
 """
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
+from paper.curves import spent
 from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
 from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.results import finished_by_row, missing_runs
@@ -38,8 +40,8 @@ NEW = mixture("baba-without-on-others", "the same, tasks not trained on", HELD_O
 ABOUT = f"""
 `--env-name TASK,TASK,...` trains one policy on several tasks. An update has 512 turns, and the
 episodes of all tasks are equally frequent; with `=weak` a failed task comes again with probability
-.75. Each policy was evaluated at temperature 1, in BabyAI on {EPISODES["babyai"]} episodes for each
-of its tasks and in BabaIsAI on {EPISODES["baba"]}, about as many of each.
+.75. Such a policy was evaluated at temperature 1, in BabyAI on {EPISODES["babyai"]} episodes for
+each of its tasks and in BabaIsAI on {EPISODES["baba"]}, about as many of each.
 """
 ABOUT_BABYAI = """
 The single policies are those of [Table 3](table3-embedded.md). "Above" is the difference of the
@@ -94,15 +96,20 @@ def write_many_tasks(path: Path, about: str, planned: list[PlannedRun]) -> None:
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 
-def success(runs: list[Run], envs: list[str]) -> list[float]:
-    """Return the mean over tasks of their success after training in a mixture, for each run."""
-    return [fmean(final_evaluation(run)[f"eval/success/{env}"] for env in envs) for run in runs]
+def success(runs: list[Run], envs: list[str]) -> dict[int, float]:
+    """Map the seeds of runs to the mean over tasks of their success after training in a mixture."""
+    return {run.seed: mean_of(final_evaluation(run), envs) for run in runs}
 
 
 def before(runs: list[Run], envs: list[str]) -> str:
     """Return the text of the initial model's success in a mixture, the mean over tasks."""
     first = initial_evaluation(runs)
-    return f"{fmean(first[f'eval/success/{env}'] for env in envs):.3f}" if first else "-"
+    return f"{mean_of(first, envs):.3f}" if first else "-"
+
+
+def mean_of(evaluation: dict, envs: list[str]) -> float:
+    """Return the mean of the tasks' success; nan if one of them had no episode."""
+    return fmean(evaluation.get(f"eval/success/{env}", math.nan) for env in envs)
 
 
 def babyai_table(found: dict[str, list[Run]]) -> str:
@@ -112,7 +119,7 @@ def babyai_table(found: dict[str, list[Run]]) -> str:
     rows = []
     for envs in [*([env] for env in BABYAI), BABYAI]:
         singles = [numbers(found.get(env, []), "after eval/success") for env in envs]
-        end, weak_end = [success(one, envs)], [success(weak, envs)]
+        end, weak_end = ([[*success(runs, envs).values()]] for runs in (one, weak))
         cells = ["all" if len(envs) > 1 else envs[0], before(one, envs)]
         cells += [seeds_text(singles) if all(singles) else "-", seeds_text(end)]
         rows.append([*cells, seeds_text(weak_end), above(end, singles), above(weak_end, end)])
@@ -133,7 +140,7 @@ def turns_table(found: dict[str, list[Run]]) -> str:
         (WEAK.label, [WEAK.name]),
     ):
         if all(name in found for name in names):
-            turns = sum(found[name][0].metrics[-1]["turns"] for name in names)
+            turns = sum(spent(found[name][0], "turns")[-1] for name in names)
             minutes = sum(fmean(sum(run.minutes().values()) for run in found[n]) for n in names)
             rows.append([label, f"{turns:,.0f}", f"{minutes:.1f}"])
     return markdown_table([["", "turns of a seed", "minutes of a seed"], *rows])
@@ -146,8 +153,9 @@ def baba_table(found: dict[str, list[Run]]) -> str:
     rows = []
     for name, envs in groups:
         known = [success(without if env in OTHERS else new, [env]) for env in envs]
-        means = [fmean(seed) for seed in zip(*known, strict=False)]
+        seeds = [seed for seed in known[0] if all(seed in task for task in known)]
+        means = [fmean(task[seed] for task in known) for seed in seeds]
         mark = "new" if len(envs) == 1 and envs[0] in HELD_OUT else ""
-        ends = seeds_text([success(trained, envs)])
+        ends = seeds_text([[*success(trained, envs).values()]])
         rows.append([name, mark, before(trained, envs), ends, seeds_text([means])])
     return markdown_table([head, *rows])

@@ -104,7 +104,7 @@ def row_of(task: Task, method: Method, factor: float) -> PaperRow:
 
 def method_flags(scale: str, task: Task, method: Method, factor: float, seed: int) -> dict:
     """Return flag -> value for main.py."""
-    warm_up = task.warm_up if method.critic and "w_epoch" not in method.flags else 0
+    warm_up = method.flags.get("w_epoch", task.warm_up) if method.critic else 0
     updates = task.turns // task.batch - warm_up
     lr = factor * LRS[scale].get(family_of(task), PAPER_LR)
     flags = base_flags(scale, task, seed)

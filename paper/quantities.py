@@ -29,7 +29,7 @@ def numbers(runs: list[Run], quantity: str) -> list[float]:
 
 def initial_evaluation(runs: list[Run]) -> dict | None:
     """Return the first evaluation of the initial model. It is the same for all seeds."""
-    return next((e for run in runs for e in run.evals if e["update"] == 0), None)
+    return next((e for run in runs for e in run.own_evals if e["update"] == 0), None)
 
 
 def error_before(runs: list[Run], metric: str) -> float:
@@ -44,14 +44,9 @@ def error_before(runs: list[Run], metric: str) -> float:
 
 
 def final_evaluation(run: Run) -> dict | None:
-    """Return the evaluation at the end of a run, or None while the run is unfinished.
-
-    Later evaluations (--resume RUN --eval-only) may have other settings and do not count.
-    """
-    eval_only = run.settings.get("eval_only")
-    last = 0 if eval_only else run.settings.get("num_updates")
+    """Return the evaluation at the end of a run, or None while the run is unfinished."""
+    last = 0 if run.settings.get("eval_only") else run.settings.get("num_updates")
     enough, made = run.settings.get("num_turns"), len(run.metrics)
     if enough and run.metrics and run.metrics[-1]["turns"] >= enough:
         last = run.metrics[-1].get("update", made)
-    own = run.evals if eval_only else run.own_evals
-    return next((e for e in own if e["update"] == last), None)
+    return next((e for e in run.own_evals if e["update"] == last), None)

@@ -59,8 +59,8 @@ def _finals(group: Group, number: int) -> list[str]:
 
 
 def first_evaluation(run: Run) -> dict | None:
-    """Return the evaluation of the initial model."""
-    return next((e for e in reversed(run.evals) if e["update"] == 0), None)
+    """Return the evaluation of the initial model that the run itself made."""
+    return next((e for e in reversed(run.own_evals) if e["update"] == 0), None)
 
 
 def latest_evaluation(run: Run) -> dict | None:

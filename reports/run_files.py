@@ -42,7 +42,10 @@ class Run:
 
     @property
     def own_evals(self) -> list[dict[str, float]]:
-        """Evaluations by the run itself. Later ones (--eval-only) may have other settings."""
+        """Evaluations by the run itself. Later ones (--resume RUN --eval-only) may have other
+        settings; those of a run that only evaluates are all its own."""
+        if self.settings.get("eval_only"):
+            return self.evals
         return [e for e in self.evals if not e.get("asked")]
 
     def curve(self, metric: str) -> dict[int, float]:
@@ -89,9 +92,9 @@ def facts_of(path: Path) -> list[tuple[str, str]]:
         "seed": run.seed,
         "updates": f"{len(run.metrics)} of {get('num_updates')}",
     }
-    if run.evals:
-        ends = dict.fromkeys((run.evals[0]["update"], run.evals[-1]["update"]))
-        last = {e["update"]: e["eval/success"] for e in run.evals}
+    if evals := run.own_evals:
+        ends = dict.fromkeys((evals[0]["update"], evals[-1]["update"]))
+        last = {e["update"]: e["eval/success"] for e in evals}
         facts["success"] = ", ".join(f"{last[u]:.3f} (update {u:.0f})" for u in ends)
     return [(name, str(value)) for name, value in facts.items()] + [("commit", run.commit)]
 

@@ -236,9 +236,9 @@ def test_long_episodes_hold_the_batches_equal(tmp_path, capsys, monkeypatch):
         assert args.n_env * args.e_len == 512  # of whole episodes it is the least
         if args.group_size:
             assert args.group_size == (args.n_env if args.update.no_critic else 1)
-            assert args.n_env == 8 and args.num_turns == 30_720  # with the critic's warm-up
-        else:
-            assert (args.w_epoch + args.num_updates) * 512 == 30_720
+            assert args.n_env == 8 and args.num_turns + 512 * args.w_epoch == 30_720
+        assert (args.w_epoch + args.num_updates) * 512 == 30_720
+        assert (args.w_epoch == 0) == args.update.no_critic
         halved = args.advantages in ("token-gae", "gigpo")
         assert args.lr == (1e-4 if halved else 2e-4)
     ours = plan.runs([2])[0]
@@ -271,6 +271,11 @@ def test_differences_are_welchs(tmp_path):
     )
     assert "| critic: a head alone | +0.300 [-0.004, +0.604] | +0.154 [-0.002, +0.310] |" in table
     assert "two layers" not in table  # it has one run
+    # the same curve, but each of its updates comes later
+    warmed = found[task, plan.comparison.methods[0]][1]
+    warmed.warmup.append({"warmup/turns": 256})
+    table = difference_table(plan.comparison, task, found)
+    assert "| critic: a head alone | +0.300 [-0.004, +0.604] | - |" in table
 
 
 # ---- memories -----------------------------------------------------------------------------------

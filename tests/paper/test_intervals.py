@@ -24,6 +24,7 @@ def test_few_seeds_have_a_t_interval():
     assert interval([[0.0, 0.0, 0.0, 0.0, 1.0]])[0] == pytest.approx(0.2)
     assert seeds_text([[0.25]]) == "0.250" and seeds_text([[], []]) == "-"
     assert seeds_text([[0.4, 0.5, 0.6]]) == "0.500 [0.252, 0.748]"
+    assert seeds_text([[0.4, 0.5, 0.6], [0.9]]) == "0.700"  # how the second task varies is unknown
 
 
 def test_each_task_counts_as_much_as_any_other():

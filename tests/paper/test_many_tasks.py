@@ -8,7 +8,15 @@ from made_runs import EVALUATION, dry_run, write_run
 
 import arguments
 from envs.mixture import tasks_of, weak_tasks
-from paper.many_tasks import HELD_OUT, OTHERS, babyai_table, plan_many_tasks, write_many_tasks
+from paper.many_tasks import (
+    HELD_OUT,
+    OTHERS,
+    baba_table,
+    babyai_table,
+    plan_many_tasks,
+    success,
+    write_many_tasks,
+)
 from paper.rows import SCALES
 from paper.runs import read_run
 from paper.tables import BABA, BABYAI
@@ -86,3 +94,21 @@ def test_tasks_count_alike(tmp_path):
     half = 12.706 * 0.1 / 5
     assert math.isclose(0.46 - half, 0.206, abs_tol=5e-4)
     assert last.startswith("| all | - | 0.460 [0.206, 0.714] | - | - | - | - |")
+
+
+def test_the_parts_of_a_policy_are_those_of_one_seed(tmp_path):
+    # seed 1 was not tried on new tasks; seed 2 has .8 on 29 tasks and .4 on 11
+    def tried(name: str, envs: list[str], seed: int, success: float):
+        figures = {f"eval/success/{env}": success for env in envs}
+        end = EVALUATION | figures | {"update": 3}
+        return read_run(write_run(tmp_path / f"{name}{seed}", (), [end], seed=seed))
+
+    found = {
+        "baba-without": [tried("old", OTHERS, 1, 0.2), tried("old", OTHERS, 2, 0.8)],
+        "baba-without-on-others": [tried("new", HELD_OUT, 2, 0.4)],
+    }
+    table = baba_table(found)
+    assert math.isclose((29 * 0.8 + 11 * 0.4) / 40, 0.69)
+    assert "| all |  | - | - | 0.690 |" in table and "| new |  | - | - | 0.400 |" in table
+    tried("seven", OTHERS[:7], 3, 0.5)
+    assert math.isnan(success([read_run(tmp_path / "seven3")], OTHERS)[3])

@@ -1,9 +1,10 @@
 """Reading runs: what belongs together, and what is missing or torn."""
 
-from made_runs import write_run
+from made_runs import EVALUATION, write_run
 
+from reports.finals import first_evaluation, latest_evaluation
 from reports.groups import differing, group_runs
-from reports.run_files import read_runs
+from reports.run_files import facts_of, read_runs
 
 
 def update(u, success=0.5):
@@ -95,3 +96,12 @@ def test_none_and_not_a_number_are_gaps(tmp_path):
     run, notes = read_one(path)
     assert run.curve("rollout/success") == {16: 0.25, 48: 0.75}
     assert run.curve("kl/ref_think") == {} and notes == []
+
+
+def test_evaluations_that_somebody_asked_for_are_not_the_runs(tmp_path):
+    own = [EVALUATION | {"update": u, "eval/success": u / 4} for u in (0, 3)]
+    asked = [e | {"eval/success": 0.9, "asked": True} for e in own]
+    path = write_run(tmp_path / "run", evals=own + asked)
+    run, _ = read_one(path)
+    assert [first_evaluation(run), latest_evaluation(run)] == own
+    assert ("success", "0.000 (update 0), 0.750 (update 3)") in facts_of(path)
