@@ -107,7 +107,10 @@ def plan(file: Path) -> tuple[Path, list[PlannedRun]]:
     for name, values in lists:
         if not isinstance(values, list) or not values:
             raise UserError(f"{file}: {name} is a list of values, as in {name} = [1, 2]")
-    folder = Path(content.get("runs", Path("runs") / file.stem)).resolve()
+    runs = content.get("runs", f"runs/{file.stem}")
+    if not isinstance(runs, str):
+        raise UserError(f'{file}: runs is a directory, as in runs = "runs/mine"')
+    folder = Path(runs).resolve()
     flags = {name.replace("-", "_"): value for name, value in flags.items()}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     planned = [planned_point(folder, flags, point, seed) for seed in seeds for point in points]
@@ -132,6 +135,8 @@ def planned_point(folder: Path, flags: dict, point: dict, seed: int) -> PlannedR
             raise UserError(f"main.py has no flag {spelled(name)}")
     flags = {name: value for name, value in flags.items() if value is not False}
     parsed = get_args([*flag_words(flags), "--seed", str(seed)], "turnwise sweep", quick=True)
+    if parsed.eval_interval == 0:
+        raise UserError("the table of a sweep needs evaluations: --eval-interval must be from 1")
     known = {name: getattr(parsed, name) for name in flags if name != "prompts"}
     row = PaperRow(parsed.env_name, label, re.sub(r"[^\w.+=-]+", "_", label))
     return planned_run(folder, row, seed, flags | known | {"seed": parsed.seed})

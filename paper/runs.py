@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,10 +89,16 @@ def command_of(run: PlannedRun, base: Path = BASE) -> list[str]:
         raise UserError(f"{path} is not a run directory: move it, or take another directory")
     known = existing.settings | {"seed": existing.seed}
     for name, value in run.flags.items():
-        if name in known and not same_value(known[name], value):
-            raise UserError(f"{path} was made with {name} {known[name]}, not {value}: move it, or "
+        wanted = recorded(name, value)
+        if name in known and not same_value(known[name], wanted):
+            raise UserError(f"{path} was made with {name} {known[name]}, not {wanted}: move it, or "
                              "take another directory")  # fmt: skip
     return [] if final_evaluation(existing) else ["main.py", "--resume", path]
+
+
+def recorded(name: str, value):
+    """Return the value of a flag as a run records it: of --prompts, what the file says."""
+    return tomllib.loads(Path(value).read_text(encoding="utf-8")) if name == "prompts" else value
 
 
 def read_run(path: Path) -> Run | None:

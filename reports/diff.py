@@ -37,9 +37,11 @@ def main(argv: list[str] | None = None) -> int:
 def write_diff(args: Namespace) -> None:
     """Write the page. UserError: one of the two is not a run"""
     paths, notes = [args.run, args.other], []
+    if args.run.resolve() == args.other.resolve():
+        raise UserError("RUN and OTHER are the same directory")
     runs = read_runs(paths, notes)
     if len(runs) != 2:
-        raise UserError("; ".join(notes) or "RUN and OTHER are the same directory")
+        raise UserError("; ".join(notes))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     names = differing(runs)
     flags = [[name, *(str(run.settings.get(name, "-")) for run in runs)] for name in names]

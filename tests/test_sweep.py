@@ -69,6 +69,19 @@ def test_finished_runs_are_skipped_and_interrupted_ones_resumed(file, capsys):
     assert "was made with env_name toy, not babyai-goto" in capsys.readouterr().err
 
 
+def test_runs_with_prompts_of_a_file_go_on(file, capsys):
+    words = {"toy": {"system": "Hello."}}
+    (file.parent / "words.toml").write_text('[toy]\nsystem = "Hello."')
+    file.write_text(FILE.replace("[grid]", 'prompts = "words.toml"\n[grid]'))
+    _, planned = sweep.plan(file)
+    for run in planned:  # a run records the words
+        write_run(run.path, evals=[EVALUATION | {"update": 3}], **run.flags | {"prompts": words})
+    assert commands_of(capsys, "small.toml") == []
+    (file.parent / "words.toml").write_text('[toy]\nsystem = "Good-bye."')
+    assert sweep.main(["small.toml"]) == 2
+    assert "was made with prompts {'toy': {'system': 'Hello.'}}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
@@ -77,6 +90,8 @@ def test_finished_runs_are_skipped_and_interrupted_ones_resumed(file, capsys):
         ("[3, 4]", "[3, 3]", "small.toml: two runs would be called first-token-weight=1"),
         ("env-name", "seed = 1\nenv-name", "a sweep sets --seed itself; leave it out"),
         ("[grid]", "[grid", "small.toml: "),
+        ("seeds", "runs = 3\nseeds", 'small.toml: runs is a directory, as in runs = "runs/mine"'),
+        ("env-name", "eval-interval = 0\nenv-name", "--eval-interval must be from 1"),
         ("env-name", "env-nam", "main.py has no flag --env-nam"),
     ],
 )

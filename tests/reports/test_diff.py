@@ -56,6 +56,7 @@ def test_the_page_has_what_differs_and_the_shared_episodes(tmp_path, capsys):
 
 def test_mistakes_are_one_line(tmp_path, capsys):
     run = str(write_run(tmp_path / "run"))
+    (tmp_path / "run" / "metrics.jsonl").unlink()  # which a note says
     for other, line in ((run, "are the same directory"), ("nowhere", "it has no valid args.json")):
         assert diff.main([run, other, "--out", str(tmp_path / "page.html")]) == 2
         error = capsys.readouterr().err
