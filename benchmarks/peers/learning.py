@@ -9,7 +9,7 @@ hours spent at its end. Hours are wall time of playing and of training.
 
 import math
 import sys
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from common.plugins import UserError
@@ -37,6 +37,8 @@ def compare(paths: list[Path], out: Path | None) -> None:
     runs = read_runs(paths, notes)
     if len(runs) < len(paths):
         raise UserError("; ".join(notes))
+    if short := [run.name for run in runs if len(run.metrics) < PARTS]:
+        raise UserError(f"{short[0]} has fewer than {PARTS} updates")
     parts = {run.name.replace("-", " "): parts_of(run) for run in runs}
     header = ["", *(f"part {k + 1}" for k in range(PARTS))]
     print(markdown_table([header, *([name, *map(cell, found)] for name, found in parts.items())]))
@@ -48,16 +50,15 @@ def parts_of(run: Run) -> list[dict]:
     """Return turns and hours at the end of each part, and the success of its episodes."""
     updates = run.metrics
     hours = [*accumulate(line["time/total"] / 3600 for line in updates)]
-    size = math.ceil(len(updates) / PARTS)
+    ends = [round(k * len(updates) / PARTS) for k in range(PARTS + 1)]
     parts = []
-    for first in range(0, len(updates), size):
-        lines = updates[first : first + size]
+    for first, end in pairwise(ends):
+        lines = updates[first:end]
         episodes = [line["batch/episodes"] for line in lines]
         counted = zip(episodes, lines, strict=True)
         successes = sum(n * line["batch/success"] for n, line in counted if n)
-        last = first + len(lines) - 1
         parts.append({
-            "turns": updates[last]["turns"], "hours": hours[last], "episodes": sum(episodes),
+            "turns": updates[end - 1]["turns"], "hours": hours[end - 1], "episodes": sum(episodes),
             "success": successes / sum(episodes) if sum(episodes) else math.nan,
         })  # fmt: skip
     return parts

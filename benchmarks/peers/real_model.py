@@ -71,6 +71,8 @@ def main() -> None:
     rows = ROWS | (GPU_ROWS if torch.cuda.is_available() else {})
     rows |= MERGED_ROWS if "full" in flags else {}
     chosen = rows if args.only is None else args.only
+    if args.updates < 2:
+        parser.error("--updates must be from 2: the first one is left out")
     if unknown := [name for name in chosen if name not in rows]:
         parser.error(f"--only {unknown[0]}: the rows are {'; '.join(rows)}")
     print(

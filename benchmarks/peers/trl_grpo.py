@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -138,7 +139,9 @@ def tool_arguments(args, tokenizer, record: Record) -> dict:
     from trl.chat_template_utils import qwen3_template
 
     flags = main_flags(args)
-    env, seeds = make_env(args.env_name), EpisodeSeeds(args.seed, 0)
+    options = dict(max_episode_steps=flags.max_episode_steps, data=flags.data)
+    make = functools.partial(make_env, args.env_name, **options)
+    env, seeds = make(), EpisodeSeeds(args.seed, 0)
     prompt = [{"role": "system", "content": env.system}, {"role": "user", "content": ""}]
     count = args.turns // GROUP + args.batch_rows  # of questions: an episode has at least one turn
     rows = [{"prompt": prompt, "seed": seeds.draw(k)} for k in range(count)]
@@ -157,19 +160,19 @@ def tool_arguments(args, tokenizer, record: Record) -> dict:
                   generation_kwargs=limit)  # fmt: skip
     return dict(
         args=config(args, **limits), reward_funcs=reward,
-        train_dataset=Dataset.from_list(rows), environment_factory=class_for(args.env_name),
+        train_dataset=Dataset.from_list(rows), environment_factory=class_for(make),
     )  # fmt: skip
 
 
-def class_for(name: str) -> type:
-    """Return one of our environments with tools as a class for TRL.
+def class_for(make: Callable[[], ToolEnv]) -> type:
+    """Return one of our environments with tools, which `make` makes, as a class for TRL.
 
     `reset` returns the question, and every other public method is a tool.
     """
 
     class Environment:
         def __init__(self):
-            self._env = make_env(name)
+            self._env = make()
 
         def reset(self, seed: int, **row) -> str:
             return self._env.reset(seed=seed)[0]
@@ -179,7 +182,7 @@ def class_for(name: str) -> type:
             answered = last["role"] == "assistant" and not last.get("tool_calls")
             return self._env.reward(last["content"]) if answered else 0.0
 
-    for tool, function in make_env(name).toolbox.functions.items():
+    for tool, function in make().toolbox.functions.items():
         setattr(Environment, tool, tool_for(tool, function.__func__))
     return Environment
 

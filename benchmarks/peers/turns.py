@@ -26,9 +26,8 @@ class Episode:
     """
 
     def __init__(self, flags, seed: int):
-        self.env = make_variant(
-            flags.env_name, prompts=flags.prompts, max_episode_steps=flags.max_episode_steps
-        )
+        names = ("prompts", "on_invalid", "format_penalty", "max_episode_steps", "data")
+        self.env = make_variant(flags.env_name, **{name: getattr(flags, name) for name in names})
         self.memory = make(flags.memory, flags.memory_length)
         self.memory.reset(begin(self.env, seed))
         self.turns, self.ret, self.done, self.success = [], 0.0, False, False

@@ -1,6 +1,7 @@
 """Peers: what TRL is given is ours, the page is made of recorded runs, commands are main.py's."""
 
 import json
+import math
 import shlex
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from benchmarks.peers import compare, learning, perform, trl_grpo
 from benchmarks.peers.page import write_page
 from benchmarks.peers.plan import FACTORS, METHODS, SEARCH_SEED, TASKS, PeerRun, Plan
 from benchmarks.peers.turns import TurnRollouts, rows_of
+from common.plugins import UserError
 from envs.tools.calculator import Calculator
 from paper.runs import PROJECT, read_run
 
@@ -23,7 +25,7 @@ DUAL, GRPO, TRL, STEPS = METHODS
 
 @pytest.fixture
 def environment():
-    return trl_grpo.class_for("tools-calculator")()
+    return trl_grpo.class_for(Calculator)()
 
 
 def test_trl_is_shown_the_same_question_and_the_same_tool(environment):
@@ -62,7 +64,7 @@ def test_a_batch_of_turns_has_its_rows_and_counts_all_that_were_played(by_vllm):
     tokenizer = AutoTokenizer.from_pretrained(PROJECT / "models" / "tiny")
     flags = SimpleNamespace(
         env_name="babyai-goto", memory="window", memory_length=1, prompt_limit=1024,
-        prompts=None, max_episode_steps=None,
+        prompts=None, max_episode_steps=None, on_invalid="default", format_penalty=0.1, data=None,
     )  # fmt: skip
     played = []
     record = SimpleNamespace(add=lambda successes, turns: played.append((successes, turns)))
@@ -197,16 +199,20 @@ def test_the_copied_model_ends_the_agents_messages_without_a_line_break(tmp_path
 
 
 def test_what_a_real_model_learns_is_counted_over_parts_of_its_updates(tmp_path):
-    # five updates in four parts: ceil(5 / 4) = 2 updates each, so three parts; no episode ends
-    # in the second update. Part 1: (.5 * 4 + 0) / 4, part 2: (1 * 1 + 1 / 3 * 3) / 4
+    # five updates in four parts, which end after 1.25, 2.5, 3.75 and 5 of them: after 1, 2, 4, 5;
+    # no episode ends in the second. The third: (1 * 1 + 1 / 3 * 3) / 4
     ended = [(4, 0.5), (0, None), (1, 1.0), (3, 1 / 3), (2, 1.0)]
     lines = [{"turns": 10 * (k + 1), "time/total": 360.0, "batch/episodes": n} for k, (n, _) in
              enumerate(ended)]  # fmt: skip
     for line, (n, success) in zip(lines, ended, strict=True):
         line |= {"batch/success": success} if n else {}
     found = learning.parts_of(read_run(write_run(tmp_path / "run", lines)))
-    assert [part["turns"] for part in found] == [20, 40, 50]
-    assert [part["success"] for part in found] == pytest.approx([0.5, 0.5, 1])
-    assert [part["hours"] for part in found] == pytest.approx([0.2, 0.4, 0.5])
-    assert learning.cell(found[0]) == "0.50 of 4 (20 turns, 0.20 h)"
+    assert [part["turns"] for part in found] == [10, 20, 40, 50]
+    successes = [part["success"] for part in found]
+    assert successes == pytest.approx([0.5, math.nan, 0.5, 1], nan_ok=True)
+    assert [part["hours"] for part in found] == pytest.approx([0.1, 0.2, 0.4, 0.5])
+    assert learning.cell(found[0]) == "0.50 of 4 (10 turns, 0.10 h)"
     assert learning.picture({"ours": found}).startswith(b"\x89PNG")
+    write_run(tmp_path / "short", lines[:3])
+    with pytest.raises(UserError, match="short has fewer than 4 updates"):
+        learning.compare([tmp_path / "short"], None)
