@@ -69,6 +69,7 @@ def flags_of(args, samples: list) -> list[str]:
     limit = 2 * max(len(sample.response) for sample in samples)
     words = ["--env-name", env] if env else []
     words += ["--prompts", str(args.prompts)] if args.prompts else []
+    words += ["--memory", "full"] if args.memory == "full" else []
     words += ["--prompt-limit", str(args.prompt_limit), "--response-limit", str(limit)]
     return [*words, "--eval-episodes", str(args.eval_episodes), *typed]
 

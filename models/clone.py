@@ -16,6 +16,7 @@ command goes on where it was interrupted.
 """
 
 import glob
+import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from common.trained import FORMS, Trained, trained
 from envs.prompts import prompts_of
 from models.clone_files import (
     STATE,
+    UNSCORED,
     add_scores,
     check_out,
     load,
@@ -93,18 +95,31 @@ def get_args(argv: list[str] | None = None) -> Cloning:
 
 
 def clone(args: Cloning) -> None:
-    """Clone, and write the model. UserError, RunError: it cannot be made or written"""
-    from memory.spelled import SafeRenderer
-    from models.before_after import evaluate, flags_of, own_words
-    from models.demonstrations import encoded, read_turns
-    from models.imitation import Imitation
-    from ppo.distributed import make_ranks, make_stepper
-    from ppo.model.make import make_model
+    """Clone, write the model and evaluate it. Does only what an interrupted clone has not done.
+
+    UserError, RunError: it cannot be made, written or evaluated
+    """
+    from ppo.distributed import make_ranks
 
     ranks = make_ranks(args.zero_stage)  # first: from here on rank 0 prints for all
     if ranks.rank == 0:
         recover(args.out.parent, glob.escape(args.out.name))
     ranks.wait()
+    if not (args.out / UNSCORED).is_file():
+        make_clone(args, ranks)
+    if ranks.rank == 0 and (args.out / UNSCORED).is_file():
+        score(args)
+
+
+def make_clone(args: Cloning, ranks) -> None:
+    """Imitate the turns, and write the model. UserError, RunError: it cannot be made or written"""
+    from memory.spelled import SafeRenderer
+    from models.before_after import evaluate, flags_of, own_words
+    from models.demonstrations import encoded, read_turns
+    from models.imitation import Imitation
+    from ppo.distributed import make_stepper
+    from ppo.model.make import make_model
+
     turns = []
     for source in args.turns:
         turns += read_turns(
@@ -134,12 +149,18 @@ def clone(args: Cloning) -> None:
         before = evaluate(args.model, flags)
         print(f"before: {before}", flush=True)
     why = imitate(args, work, held_out, ranks, before)
-    write_model(args, actor, tokenizer, ranks)
+    write_model(args, actor, tokenizer, ranks, before, flags)
     print(f"{why} after {work.step} steps: {args.out}", flush=True)
-    if flags:
-        after = evaluate(args.out, flags)
-        print(f"after: {after}")
-        add_scores(args, before, after, flags)
+
+
+def score(args: Cloning) -> None:
+    """Evaluate the model in --out, and add the scores to its card. RunError: see `evaluate`"""
+    from models.before_after import evaluate
+
+    unscored = json.loads((args.out / UNSCORED).read_text(encoding="utf-8"))
+    after = evaluate(args.out, unscored["flags"])
+    print(f"after: {after}")
+    add_scores(args, after=after, **unscored)
 
 
 def split(samples: list, share: float, seed: int) -> tuple[list, list]:
@@ -174,6 +195,7 @@ def imitate(args: Cloning, work, held_out: list, ranks, before: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    end_silently_on_signals()
     args = get_args(argv)
     try:
         return run_printing(lambda: clone(args), "models.clone")
@@ -183,5 +205,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    end_silently_on_signals()
     sys.exit(main())

@@ -11,7 +11,8 @@ from run.files import recover, write_text, written_aside
 
 CARD_FILE = "README.md"
 SETTINGS = "clone.json"
-STATE = "state"  # a folder that is there until the clone is complete
+STATE = "state"  # a folder that is there until the model is written
+UNSCORED = "unscored.json"  # what `add_scores` needs; there until the scores are in the card
 
 CARD = """\
 ---
@@ -65,7 +66,8 @@ def check_out(args) -> None:
             raise UserError(
                 f"{out} was begun with another {', '.join(changed)}; name another --out"
             )
-        if not (out / STATE).is_dir() and (out / "config.json").is_file():
+        begun = (out / STATE).is_dir() or (out / UNSCORED).is_file()
+        if not begun and (out / "config.json").is_file():
             recover(out.parent, glob.escape(out.name))
             raise UserError(f"{out} is complete; name another --out")
 
@@ -97,17 +99,24 @@ def load(folder: Path, work) -> str:
     return ""
 
 
-def write_model(args, actor, tokenizer, ranks) -> None:
-    """Write the model and its card in the place of --out, and of the state in it."""
+def write_model(args, actor, tokenizer, ranks, before: str, flags: list[str]) -> None:
+    """Write the model and its card in the place of --out, and of the state in it.
+
+    before, flags: as those of `add_scores`; without flags there are no evaluations
+    """
     with written_aside(args.out, ranks) as aside:
         actor.export(aside, ranks.rank == 0)
         if ranks.rank == 0:
             tokenizer.save_pretrained(aside)
             (aside / CARD_FILE).write_text(CARD.format(**settings_of(args)), encoding="utf-8")
             (aside / SETTINGS).write_text(settings_text(args), encoding="utf-8")
+            if flags:
+                unscored = json.dumps({"before": before, "flags": flags})
+                (aside / UNSCORED).write_text(unscored, encoding="utf-8")
 
 
 def add_scores(args, before: str, after: str, flags: list[str]) -> None:
     """Add to the card what the evaluations said. flags: of main.py for them"""
     shown = SCORES.format(before=before, after=after, flags=shlex.join(flags))
     write_text(args.out / CARD_FILE, CARD.format(**settings_of(args)) + shown)
+    (args.out / UNSCORED).unlink()

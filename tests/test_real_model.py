@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import main
 import memory
@@ -47,6 +47,12 @@ def test_it_makes_an_update_with_the_log_probs_of_transformers(engine, tmp_path)
     trained = AutoModelForCausalLM.from_pretrained(run / "model", dtype=torch.float32)
     pairs = zip(trained.parameters(), lm.parameters(), strict=True)
     assert 0 < max((p - q).abs().max().item() for p, q in pairs) < 1e-3
+
+
+def test_a_response_ends_as_the_chat_template_ends_a_message():
+    tokenizer, config = AutoTokenizer.from_pretrained(FOLDER), AutoConfig.from_pretrained(FOLDER)
+    assert tokenizer.eos_token == tokenizer.pad_token == "<|im_end|>"
+    assert config.eos_token_id == tokenizer.eos_token_id
 
 
 @pytest.mark.parametrize("name", ["window", "action", "periodic", "full"])

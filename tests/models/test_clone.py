@@ -4,12 +4,15 @@ import errno
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+from tempfile import TemporaryFile
 from types import SimpleNamespace
 
 import pytest
 import torch
+from real_runs import ROOT, Forked, wait_for
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -17,6 +20,7 @@ import main
 from arguments import get_args
 from common import cli
 from common.cli import MAIN
+from common.errors import RunError
 from envs import family
 from envs.prompts import prompts_of
 from envs.text_env import begin
@@ -37,6 +41,14 @@ CONVERSATIONS = [
                   {"role": "assistant", "content": f"THINK: a wall.\nACTION: turn {way}"}]}
     for k in range(5) for way in ("left", "right")
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def signals_of_pytest():
+    """Let the handlers of signals, which a program changes, stay those of pytest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clone, "end_silently_on_signals", lambda: None)
+        yield
 
 
 @pytest.fixture
@@ -150,6 +162,16 @@ def test_the_ids_are_the_trainers(conversations):
     assert encoded(turns, Renderer(tokenizer, 5), tokenizer) == []
 
 
+def test_lines_of_a_file_end_at_line_feeds_alone(tmp_path):
+    """An editor may write a byte order mark and empty lines, and JSON may hold U+2028 as it is."""
+    path = tmp_path / "turns.jsonl"
+    asked, answer = {"role": "user", "content": "a\u2028b\u0085c"}, "d\u2029e"
+    messages = [asked, {"role": "assistant", "content": answer}]
+    line = json.dumps({"messages": messages}, ensure_ascii=False)
+    path.write_text(f"\ufeff{line}\r\n\n{line}\n \n", encoding="utf-8", newline="")
+    assert read_turns(str(path), least=0.0, seed=0) == [([asked], answer)] * 2
+
+
 @pytest.mark.parametrize(
     ("source", "line"),
     [
@@ -160,6 +182,8 @@ def test_the_ids_are_the_trainers(conversations):
         ('{"messages": []}', "line 1: expected"),
         ('{"messages": [{"role": "user", "content": "a"}]}', "line 1: expected"),
         ("[1]", "line 1: expected"),
+        ("\n[1]", "line 2: expected"),
+        ("\n", "turns.jsonl: it is empty"),
     ],
 )
 def test_what_cannot_be_imitated_is_one_line(source, line, tmp_path, capsys):
@@ -312,6 +336,49 @@ def test_success_and_valid_actions_before_and_after(tmp_path, conversations, mon
     assert not (tmp_path / "bad").exists()
 
 
+def test_without_its_last_evaluation_a_clone_is_only_evaluated(
+    tmp_path, conversations, monkeypatch, capsys
+):
+    out, evaluations = tmp_path / "out", []
+
+    def evaluate(model, flags):
+        evaluations.append((str(model), flags))
+        if len(evaluations) == 2:
+            raise KeyboardInterrupt
+        if len(evaluations) == 3:
+            raise RunError("the evaluation failed: killed")
+        return f"score {len(evaluations)}"
+
+    monkeypatch.setattr(before_after, "evaluate", evaluate)
+    command = (out, conversations, "--steps", "2", "--eval-flags", "--env-name toy")
+    with pytest.raises(KeyboardInterrupt):
+        cloned(*command)
+    with monkeypatch.context() as here:
+        here.setattr(clone, "make_clone", None)  # which is not called again
+        assert cloned(*command) == 1
+        assert capsys.readouterr().err == "models.clone: error: the evaluation failed: killed\n"
+        assert cloned(*command) == 0
+    assert capsys.readouterr().out == "after: score 4\n"
+    assert [model for model, _ in evaluations] == [str(TINY), *[str(out)] * 3]
+    assert all(flags == evaluations[0][1] for _, flags in evaluations)
+    assert "| before | score 1 |\n| after | score 4 |" in (out / "README.md").read_text()
+    with pytest.raises(SystemExit):
+        cloned(*command)
+    assert "is complete; name another --out" in capsys.readouterr().err
+
+
+def test_a_clone_is_evaluated_with_the_memory_that_it_has_imitated(tmp_path):
+    words = ["--model", str(TINY), "--turns", "player:babyai:goto", "--out", str(tmp_path / "out")]
+    flags = before_after.flags_of(clone.get_args([*words, "--memory", "full"]), SAMPLES)
+    # the longest of their responses has 4 tokens
+    assert flags == [
+        "--env-name", "babyai-goto", "--memory", "full", "--prompt-limit", "1024",
+        "--response-limit", "8", "--eval-episodes", "8",
+    ]  # fmt: skip
+    assert get_args(["--model", str(TINY), *flags]).memory == "full"
+    assert "--memory" not in before_after.flags_of(clone.get_args(words), SAMPLES)
+
+
 def test_the_environment_that_is_evaluated(tmp_path):
     for player, env in before_after.ENVS.items():
         assert family(before_after.env_of(f"player:{player}")) and player in PLAYERS, env
@@ -322,6 +389,17 @@ def test_the_environment_that_is_evaluated(tmp_path):
         about = {"args": {"env_name": name, "model": "m"}, "cwd": "."}
         (tmp_path / "args.json").write_text(json.dumps(about))
         assert before_after.env_of(str(tmp_path)) == env  # a user's own has to be typed
+
+
+def test_an_interrupt_ends_it_silently(tmp_path, conversations):
+    """Also where `turnwise` starts it, which is __main__.py."""
+    words = ["--model", TINY, "--turns", conversations, "--out", "out", "--steps", "99999"]
+    with TemporaryFile("w+") as errors:
+        started = Forked(["-u", ROOT / "__main__.py", "clone", *words], tmp_path, errors=errors)
+        wait_for(started, "step 0/99999")
+        started.send_signal(signal.SIGINT)
+        assert started.wait() == -signal.SIGINT
+        assert (errors.seek(0), errors.read())[1] == ""
 
 
 def test_it_ends_before_the_policy_is_too_sharp(tmp_path, conversations, capsys):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -14,6 +15,12 @@ from arguments import get_args
 from common import cli
 from common.cache import cached
 from models.fetch import PACKAGES, main
+
+
+@pytest.fixture(autouse=True)
+def signals_of_pytest(monkeypatch):
+    """Let the handlers of signals, which a program changes, stay those of pytest."""
+    monkeypatch.setattr(fetching, "end_silently_on_signals", lambda: None)
 
 
 @pytest.fixture
@@ -64,6 +71,21 @@ def test_an_output_that_cannot_be_written_is_one_line(index, monkeypatch, capsys
     assert main(["smollm2"]) == 1
     lost = "models.fetch: error: cannot write to the standard output: No space left on device\n"
     assert capsys.readouterr().err == lost
+
+
+INTERRUPTED = """
+import os, signal
+from models import fetch
+fetch.fetch = lambda name: os.kill(os.getpid(), signal.SIGINT)
+fetch.main(["smollm2"])
+"""
+
+
+def test_an_interrupt_ends_it_silently():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], cwd=cli.MAIN.parent, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_the_right_file_is_converted_once(index, monkeypatch, capsys):
