@@ -23,8 +23,12 @@ from arguments import Arguments, get_args
 from branch import Branches, places
 from common.plugins import UserError
 from common.run_file import rewritten
+from envs import AGENT
+from envs.errors import EnvError
+from envs.pool.cursor import CHANGED, ELSEWHERE
 from envs.pool.evaluation import all_evaluation_seeds
 from envs.pool.serial import digest
+from envs.trust import as_flags, foreign, refuse_foreign
 from main import collect
 from memory.checks import make_render
 from ppo.continuations import Start, returns_to_go
@@ -36,6 +40,7 @@ from reports.critic_page import PICTURE, State, critic_page, points
 from reports.drawing import import_figure
 from reports.pictures import draw_values
 from reports.program import Program
+from run.earlier import saved_args
 from run.saved import checkpoints, damaged, number_of, read
 from run.snapshot import load_snapshot
 from storage.batch import Scoring, values_of
@@ -50,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--states", type=int, metavar="S", default=4, help="states of each episode (%(default)s)")
     times = "continuations of each state (%(default)s)"
     add("--continuations", type=int, metavar="M", default=8, help=times)
+    add("--trust", action="store_true", help="import the user's own modules that RUN names")
     return program.run(judge, argv)
 
 
@@ -58,13 +64,7 @@ def judge(options: Namespace) -> None:
     for name, least in (("episodes", 2), ("states", 1), ("continuations", 2)):
         if getattr(options, name) < least:
             raise UserError(f"--{name} must be {least} or more, got {getattr(options, name)}")
-    args = get_args(["--resume", str(options.run), "--eval-only"], "turnwise critic")
-    if args.update.no_critic:
-        raise UserError(f"{options.run} has no critic: its advantages are {args.advantages}")
-    if args.use_proper_time_limits:
-        raise UserError(
-            f"{options.run} bootstraps at time limits, and no continuation shows what lies beyond"
-        )
+    args = args_of(options.run, options.trust)
     folders, found = checkpoints(options.run), {}
     if not folders:
         raise UserError(f"{options.run} has no checkpoint yet")
@@ -84,6 +84,28 @@ def judge(options: Namespace) -> None:
     with rewritten(options.run / "critic.json") as file:
         json.dump({update: [vars(state) for state in each] for update, each in found.items()}, file)
     print(page)
+
+
+def args_of(run: Path, trust: bool) -> Arguments:
+    """Return the settings of a run. trust: whether the user's own modules are imported
+
+    UserError: there is no run, it needs `trust`, or its critic cannot be judged
+    """
+    own = foreign(saved_args(run))
+    if own.get("env_name", "").startswith(AGENT):
+        raise UserError(
+            f"{run} has --env-name agent:...: each state is played on several times, and an "
+            "agent's program may act on the world"
+        )
+    if not trust:
+        refuse_foreign(run, own)
+    args = get_args(["--resume", str(run), "--eval-only", *as_flags(own)], "turnwise critic")
+    if args.update.no_critic:
+        raise UserError(f"{run} has no critic: its advantages are {args.advantages}")
+    if args.use_proper_time_limits:
+        line = "bootstraps at time limits, and no continuation shows what lies beyond"
+        raise UserError(f"{run} {line}")
+    return args
 
 
 class Judged:
@@ -119,10 +141,14 @@ class Judged:
 
         A state is left out if faults of environments leave fewer than two of its continuations.
         per_episode: states of each; times: continuations of each
+        UserError: episodes cannot be replayed, or faults leave fewer than two of them
         """
         gamma, groups, returns = self.args.gamma_step, {}, {}  # returns: (seed, t) -> of each
         panel = [Start(seed, {}) for seed in all_evaluation_seeds(count)]
         episodes = {start.seed: turns for start, turns in self.play(panel)}
+        if not all(turns[0].step.observation.replayable for turns in episodes.values()):
+            line = "says that equal responses do not lead to equal states there"
+            raise UserError(f"{self.args.env_name} {line}")
         group = [Start(seed, {}, member=1 + m) for seed in episodes for m in range(times)]
         for start, turns in self.play(group):
             groups.setdefault(start.seed, []).append(turns)
@@ -143,6 +169,9 @@ class Judged:
             for seed, turns, t in wanted
             if seed in groups and len(returns.get((seed, t), ())) > 1
         ]
+        if len({seed for seed, _, _ in wanted}) < 2:
+            last = self.branches.envs.faults[-1]["error"]
+            raise EnvError(f"faults leave fewer than 2 of {count} episodes to compare: {last}")
         with torch.no_grad():
             prompts = [turns[t].response.prompt for _, turns, t in wanted]
             values = values_of(prompts, self.actor_critic, self.scoring).tolist()
@@ -156,10 +185,36 @@ class Judged:
         ]  # fmt: skip
 
     def play(self, starts: list[Start]) -> Iterator[tuple[Start, list[Turn]]]:
-        """Yield each start and the turns of its episode from there on, if no fault cut it."""
-        for start, turns in zip(starts, self.branches.play(starts), strict=True):
-            if turns:
-                yield start, turns
+        """Yield each start and the turns of its episode from there on, if no fault cut it.
+
+        UserError: a replay led elsewhere, or faults are too frequent
+        """
+        left, n_env = [*starts], self.branches.envs.n_env
+        while left:
+            together = left[:n_env]
+            try:
+                played = [*self.branches.play(together)]
+            except EnvError as error:
+                del left[self.lost(error)]
+                continue
+            del left[:n_env]
+            for start, turns in zip(together, played, strict=True):
+                if turns:
+                    yield start, turns
+
+    def lost(self, error: EnvError) -> int:
+        """Return which environment failed on the way to its state, and make all of them anew.
+
+        If none did, or if its replay led elsewhere, the error is raised again.
+        """
+        envs = self.branches.envs
+        failed = [n for n, cursor in enumerate(envs.cursors) if cursor.ended is error]
+        if not failed or envs.faults[-1]["error"] in (CHANGED, ELSEWHERE):
+            raise error
+        envs.close()  # the others are in the middle of their replays
+        self.branches.envs = places(self.args, envs.n_env)
+        self.branches.envs.faults += envs.faults
+        return failed[0]
 
 
 def start_at(seed: int, turns: list[Turn], t: int, member: int) -> Start:

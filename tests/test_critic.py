@@ -1,15 +1,23 @@
 """Values beside the truth: replay is exact, noise is taken out, and figures are those by hand."""
 
 import json
+import math
+import shutil
+from collections import Counter
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Text
 
 import critic
 import main
 from arguments import get_args
+from envs.dialogue import Dialogue
+from envs.errors import EnvError
 from ppo.continuations import Start, returns_to_go
+from recipes import TINY
 from reports.critic_page import State, figures, interval
 from run.saved import checkpoints
 from storage.collection import Turn
@@ -95,6 +103,9 @@ def test_what_is_expected_without_a_critic():
 @pytest.mark.parametrize(
     ("settings", "words", "line"),
     [
+        ({"env_name": "agent:nowhere:solve"}, [], "an agent's program may act on the world"),
+        ({"env_name": "agent:nowhere:solve"}, ["--trust"], "program may act on the world"),
+        ({"env_name": "nowhere:Env-v0"}, [], "--env-name nowhere:Env-v0; --trust allows it if"),
         ({}, ["--continuations", "1"], "--continuations must be 2 or more, got 1"),
         ({}, [], "run has no checkpoint yet"),
         ({"advantages": "rloo"}, [], "has no critic: its advantages are rloo"),
@@ -108,6 +119,170 @@ def test_what_cannot_be_judged_is_one_line(settings, words, line, run, tmp_path,
     (path / "args.json").write_text(json.dumps(saved | {"args": saved["args"] | settings}))
     assert critic.main([str(path), *words]) == 2
     assert line in capsys.readouterr().err.splitlines()[-1]
+
+
+# ---- environments of a user's own ----------------------------------------------------------------
+
+resets, working = Counter(), {}  # of each seed; after how many the second turn fails
+
+
+class Frail(gymnasium.Env):
+    """An episode has 3 turns, each of which pays 1."""
+
+    observation_space = action_space = Text(100)
+    door = "closed"
+
+    def reset(self, *, seed=None, options=None):
+        resets[seed] += 1
+        self.seed, self.turns = seed, 0
+        return self.text(), {}
+
+    def step(self, action):
+        self.turns += 1
+        if self.turns == 2 and resets[self.seed] > working.get(self.seed, math.inf):
+            raise ConnectionError("down")
+        return self.text(), 1.0, self.turns == 3, False, {}
+
+    def text(self):
+        return f"turn {self.turns}, the door is {self.door}"
+
+
+class Human(Dialogue):
+    """A user who never answers twice in the same way."""
+
+    replayable = False
+
+    def open(self, seed):
+        return "Hello?"
+
+    def user(self, history):
+        return "No.", 0.0, True
+
+
+for env_class in (Frail, Human):
+    gymnasium.register(f"{env_class.__name__}-v0", env_class)
+
+OWN = """--env-name test_critic:Frail-v0 --memory memory.window:WindowMemory
+--engine ppo.engines.lockstep:TransformersEngine --advantages ppo.advantages.gae:dual_gae"""
+SHORT = f"""--model {TINY} --n-env 2 --e-len 1 --minibatch 2 --w-epoch 1 --num-updates 1
+--save-interval 1 --eval-interval 0 --response-limit 4 --format-penalty 0 --gamma-step 0.5"""
+COUNTS = ["--episodes", "3", "--states", "3", "--continuations", "2"]
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "own"
+    words = [*OWN.split(), *SHORT.split(), "--run-dir", str(path)]
+    assert main.main(get_args(words)) == 0
+    return path
+
+
+@pytest.fixture(autouse=True)
+def works_again():
+    resets.clear()
+    working.clear()
+
+
+def test_a_trusted_run_of_own_modules_is_judged(own_run, capsys):
+    assert critic.main([str(own_run), *COUNTS]) == 2
+    error = capsys.readouterr().err
+    order = ["--env-name", "--engine", "--memory", "--advantages", "--trust allows it"]
+    assert error.count("\n") == 1 and sorted(order, key=error.index) == order
+    assert critic.main([str(own_run), *COUNTS, "--trust"]) == 0
+    found = json.loads((own_run / "critic.json").read_text())
+    # from turn t on: 1 + .5 + .25, 1 + .5, 1
+    returns = [(state["turn"], state["returns"]) for state in found["1"]]
+    assert returns == [(0, [1.75] * 2), (1, [1.5] * 2), (2, [1.0] * 2)] * 3
+
+
+def judge(run):
+    judged = critic.Judged(critic.args_of(run, trust=True))
+    judged.load(run, checkpoints(run)[-1])
+    return judged
+
+
+def test_a_start_that_a_fault_keeps_from_being_reached_is_left_out(own_run):
+    judged, seeds = judge(own_run), [1, 3, 5]
+    panel = [Start(seed, {}) for seed in seeds]
+    played = {start.seed: turns for start, turns in judged.play(panel)}
+    starts = [critic.start_at(seed, played[seed], 2, m) for seed in seeds for m in range(3)]
+    working[3] = 0  # from now on
+    found = [(start, returns_to_go(turns, 0.5)) for start, turns in judged.play(starts)]
+    assert found == [(start, [1.0]) for start in starts if start.seed != 3]
+    faults = [(fault["seed"], fault["step"]) for fault in judged.branches.envs.faults]
+    assert faults == [(3, 2)] * 3
+    working.clear()
+    assert [start for start, _ in judged.play(starts)] == starts
+    judged.close()
+
+
+def test_an_episode_that_cannot_begin_is_left_out(own_run, monkeypatch):
+    def reset(self, *, seed=None, options=None):
+        if seed == 3:
+            raise ConnectionError("down")
+        return begin(self, seed=seed, options=options)
+
+    begin, judged = Frail.reset, judge(own_run)
+    monkeypatch.setattr(Frail, "reset", reset)
+    monkeypatch.setattr("envs.pool.faults.PAUSE_SECONDS", 0.0)
+    played = judged.play([Start(seed, {}) for seed in (1, 3, 5)])
+    assert [start.seed for start, _ in played] == [1, 5]
+    judged.close()
+
+
+def test_faults_that_are_too_frequent_end_it(own_run, monkeypatch):
+    def reset(self, *, seed=None, options=None):
+        answer = begin(self, seed=seed, options=options)
+        if resets[seed] == 1:
+            raise ConnectionError("down")
+        return answer
+
+    begin, judged = Frail.reset, judge(own_run)
+    monkeypatch.setattr(Frail, "reset", reset)
+    with pytest.raises(EnvError, match="^3 of 4 episodes failed: .*down"):
+        [*judged.play([Start(seed, {}) for seed in (1, 3, 5, 7)])]
+    judged.close()
+
+
+def test_a_replay_that_leads_elsewhere_ends_it(own_run, monkeypatch):
+    judged = judge(own_run)
+    ((_, turns),) = judged.play([Start(1, {})])
+    monkeypatch.setattr(Frail, "door", "open")
+    with pytest.raises(EnvError, match="the environment now shows something else"):
+        [*judged.play([critic.start_at(1, turns, 2, 0)])]
+    judged.close()
+
+
+def test_states_that_faults_leave_are_judged(own_run):
+    # Seed 3 works in its evaluation episode and two of its group. Then each turn 1 fails:
+    # continuations from turns 0 and 1 are cut, and turn 2 is not reached.
+    working[3] = 3
+    assert critic.main([str(own_run), *COUNTS, "--trust"]) == 0
+    found = json.loads((own_run / "critic.json").read_text())
+    for states in found.values():
+        assert [(state["seed"], state["turn"]) for state in states] == [
+            (seed, t) for seed in (1, 5) for t in range(3)
+        ]
+
+
+@pytest.mark.parametrize(
+    "fails", [{1: 0, 3: 0, 5: 0}, {3: 0, 5: 0}, {3: 1, 5: 1}, {3: 3, 5: 3}, {1: 3, 3: 3, 5: 3}]
+)  # after 0 the evaluation episode, after 1 its group, after 3 the continuations
+def test_too_few_episodes_are_one_line(fails, own_run, capsys):
+    working.update(fails)
+    assert critic.main([str(own_run), *COUNTS, "--trust"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "faults leave fewer than 2 of 3 episodes to compare" in line
+    assert line.endswith("ConnectionError('down')")
+
+
+def test_an_environment_that_says_it_cannot_be_replayed_is_refused(own_run, tmp_path, capsys):
+    run = shutil.copytree(own_run, tmp_path / "run")
+    saved = json.loads((run / "args.json").read_text())
+    saved["args"]["env_name"] = "test_critic:Human-v0"
+    (run / "args.json").write_text(json.dumps(saved))
+    assert critic.main([str(run), *COUNTS, "--trust"]) == 2
+    assert "test_critic:Human-v0 says that equal responses" in capsys.readouterr().err
 
 
 # ---- figures ------------------------------------------------------------------------------------
