@@ -121,6 +121,8 @@ def extra_flags(words: list[str], runs: Path) -> dict:
 def reproduce(args: argparse.Namespace, extra: dict) -> int:
     """Make the missing runs and write the page. Returns the exit code."""
     if args.name in COMPARISONS:
+        if not args.dry_run:
+            check_machine(args.scale, True, [out_folder(args), args.runs])
         # Several processes may share the seeds; each writes the page for all seeds.
         everything = argparse.Namespace(**vars(args) | {"seeds": None})
         return run_comparison(args, extra, out_folder(args), made_by(everything, extra))

@@ -14,6 +14,7 @@ from reports.evaluations import markdown_table
 
 DRAWS = 1000  # of the bootstrap over episodes
 PICTURE = "critic.png"
+ROUNDING = 1e-12  # of squared returns
 FEW = 10  # episodes, below which there are no intervals
 ABOUT = """\
 Of {episodes} evaluation episodes, up to {states} states each were reached again by replay, and from
@@ -69,7 +70,7 @@ def _arrays(states: list[State], method: str) -> tuple[np.ndarray, np.ndarray, n
 def _figures(expected: np.ndarray, truth: np.ndarray, noise: np.ndarray) -> Figures:
     bias = float((expected - truth).mean())
     differ = truth.var() - noise.mean()
-    if differ <= 0:
+    if differ <= ROUNDING * np.square(truth).mean():
         return Figures(None, None, bias)
     explained = 1 - ((truth - expected).var() - noise.mean()) / differ
     spread = expected.std() * np.sqrt(differ)

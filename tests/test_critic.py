@@ -302,6 +302,9 @@ def test_figures_by_hand():
     assert found.correlation == pytest.approx(0.5 / (0.5 * np.sqrt(0.5)))
     found = figures([state(1, [0, 2], 1), state(3, [0, 2], 2)], "critic")
     assert (found.explained, found.correlation, found.bias) == (None, None, 0.5)
+    # .1 + .2 is above .3 by a rounding error
+    same = [state(k, [x, x], 0.3 * k) for k, x in enumerate((0.3, 0.1 + 0.2, 0.3))]
+    assert figures(same, "critic").explained is None
 
 
 def test_noise_is_taken_out():

@@ -176,6 +176,7 @@ def test_tables_of_other_runs_are_not_written_over_those_of_the_project():
         ("table3 --runs x -- --run-dir y", "--run-dir cannot be given after --"),
         ("table3 --runs file --out x", "File exists: 'file'"),
         ("table3 --scale paper", "--scale paper needs a CUDA device"),
+        ("estimators --scale paper", "--scale paper needs a CUDA device"),
         ("table3 --runs x --out file", "File exists: 'file'"),
         ("table3 --runs foreign", "is not a run directory: move it"),
         ("table3 --runs other", "was made with num_updates 3, not 40: move it"),
