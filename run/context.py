@@ -4,6 +4,7 @@
 where a phase begins and ends and what to log; nothing in here computes what is trained.
 """
 
+import shlex
 from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
@@ -195,7 +196,7 @@ class Run:
     # ---- the end ----------------------------------------------------------------------------
 
     def _resume_command(self) -> str:
-        return f"{command('python main.py')} --resume {self.directory}"
+        return f"{command('python main.py')} --resume {shlex.quote(str(self.directory))}"
 
     def _say_goodbye(self, stopped: Stopped | None) -> None:
         """Print where the model is, or how a run that was stopped continues."""

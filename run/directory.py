@@ -5,6 +5,7 @@
 
 import argparse
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -95,6 +96,5 @@ def remove_empty(folders: list[Path]) -> None:
 def not_empty(run: Path) -> UserError:
     if args_file(run) is None:
         return UserError(f"{run} is not empty, and there is no run in it; name another --run-dir")
-    return UserError(
-        f"{run} is not empty; go on from it with --resume {run}, or name another --run-dir"
-    )
+    resume = f"--resume {shlex.quote(str(run))}"
+    return UserError(f"{run} is not empty; go on from it with {resume}, or name another --run-dir")

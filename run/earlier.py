@@ -91,8 +91,9 @@ def model_begun(about: dict) -> str:
 FREE = ("run_dir", "resume", "eval_only", "env_workers", "track")
 # Flags with which a checkpoint was made. A resumed run cannot change them.
 FIXED = (
-    "env_name", "n_env", "model", "critic_layers", "group_size", "memory", "memory_length",
+    "env_name", "seed", "n_env", "model", "critic_layers", "group_size", "memory", "memory_length",
 )  # fmt: skip
+OF_THE_WARM_UP = ("w_epoch", "w_iter", "w_fraction", "w_lr")  # which is over at a checkpoint
 
 
 def changes(args: argparse.Namespace, saved: dict) -> dict[str, str]:
@@ -122,7 +123,10 @@ def refuse_changes(args: argparse.Namespace, saved: dict) -> None:
     """
     changed = changes(args, saved)
     critic = "advantages" in changed and has_critic(saved["advantages"]) == args.update.no_critic
-    if critic or changed.keys() & {*FIXED}:
+    fixed = {*FIXED}
+    if saved and copies(saved["run_dir"]):  # else it begins again
+        fixed |= {*OF_THE_WARM_UP} | ({"kl_coef"} if args.kl_target else set())  # it has adapted
+    if critic or changed.keys() & fixed:
         words = ", ".join(changed.values())
         raise UserError(f"--resume {args.resume} with {words}: start a new run for that")
 

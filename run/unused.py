@@ -30,10 +30,10 @@ UNUSED = {
 # --train, --critic-layers, --dtype, ...
 OF_TRAINING = (
     "w_epoch", "w_iter", "w_fraction", "w_lr", "e_len", "group_size", "use_proper_time_limits",
-    "gamma_step", "lam_step", "gamma_token", "lam_token", "kl_in", "kl_target", "lr", "critic_lr",
-    "lr_schedule", "ppo_epoch", "minibatch", "clip", "value_clip", "first_token_weight",
-    "entropy_coef", "max_grad_norm", "tis_cap", "num_updates", "num_turns", "save_interval",
-    "eval_interval", "token_budget", "rows", "gradient_checkpointing",
+    "gamma_step", "lam_step", "gamma_token", "lam_token", "kl_in", "kl_coef", "kl_target", "lr",
+    "critic_lr", "lr_schedule", "ppo_epoch", "minibatch", "clip", "value_clip",
+    "first_token_weight", "entropy_coef", "max_grad_norm", "tis_cap", "num_updates", "num_turns",
+    "save_interval", "eval_interval", "token_budget", "rows", "gradient_checkpointing",
 )  # fmt: skip
 
 

@@ -144,6 +144,22 @@ def test_a_run_of_an_earlier_version_is_only_evaluated(tmp_path, capsys):
     assert args.lr == 0.25 and not hasattr(args, "kl_estimator")
 
 
+@pytest.mark.parametrize(
+    "words", ["--seed 7", "--w-epoch 9", "--w-lr 0.5", "--kl-coef 5 --kl-target 0.01"]
+)
+def test_a_resumed_run_refuses_what_could_no_longer_act(words, tmp_path, capsys):
+    run = make_run(tmp_path / "run")
+    command = ["--resume", str(run), *words.split()]
+    if "seed" not in words:
+        assert get_args(command)  # killed before its first checkpoint: it begins again
+    (run / "checkpoints" / "update-000001").mkdir(parents=True)
+    shutil.copy(run / "args.json", run / "checkpoints" / "update-000001")
+    with pytest.raises(SystemExit):
+        get_args(command)
+    assert f"with {words.split()[0]}" in capsys.readouterr().err
+    assert get_args([*command[:2], "--kl-coef", "5"]).kl_coef == 5  # a constant one is replaced
+
+
 def test_typed_flags_win_over_recipes():
     args = get_args(["--env-name", "crafter", *MODEL, "--n-env", "8", "--value-clip", "0.5"])
     assert (args.n_env, args.value_clip, args.e_len) == (8, 0.5, 16)

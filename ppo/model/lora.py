@@ -8,6 +8,7 @@ Only this file imports peft.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from pathlib import Path
 from warnings import catch_warnings, simplefilter
 
@@ -174,4 +175,6 @@ def export_adapter(lm, folder: Path, whole: Callable, keep: bool) -> None:
     if keep:
         folder.mkdir()
         save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-        lm.peft_config[NAME].save_pretrained(folder)
+        config = copy(lm.peft_config[NAME])
+        config.target_modules = sorted(config.target_modules)  # a set, whose order would vary
+        config.save_pretrained(folder)

@@ -31,6 +31,8 @@ def print_estimate(args) -> None:
     shape, k = load_shape(args.model), args.critic_layers
     if k > shape.n_layers:
         raise UserError(f"--critic-layers must be 0..{shape.n_layers} for this model, got {k}")
+    if (top := args.update.top_layers) > shape.n_layers:
+        raise UserError(f"--train top:{top} is above the {shape.n_layers} layers of this model")
     setting, available = here(args)
     print(table(shape, setting, available))
     print(times(shape, setting))
@@ -118,6 +120,7 @@ def setting_of(args, device: int) -> Setting:
         no_critic=args.update.no_critic,
         lora_rank=args.update.lora_rank,
         top_layers=args.update.top_layers,
+        known_room=free_bytes() // 4 // ranks_here(),
         reference=args.update.reference,
         offload_optimizer=args.update.offload_optimizer,
     )
@@ -191,10 +194,14 @@ def changes(setting: Setting) -> dict[str, dict]:
 
     Some may already be set. They save nothing, so `advice` leaves them out.
     """
-    stage = 3 if setting.engine == "vllm" else 2  # transformers generates with whole weights
+    # transformers generates with whole weights, and top layers are not sharded
+    stage = 3 if setting.engine == "vllm" and not setting.top_layers else 2
     more = dict(ranks=8 * setting.ranks, zero_stage=stage, n_env=max(1, setting.n_env // 8))
     if stage == 3 and setting.reference == "device" and not setting.lora_rank:
         more |= dict(reference="sharded")
+    # With LoRA and with top layers there is no whole copy that could be offloaded.
+    copied = setting.reference if setting.lora_rank or setting.top_layers else "host"
+    lora = "--train lora:16" + " without --offload reference" * (setting.reference == "host")
     now, first = setting.zero_stage, "" if setting.zero_stage else "--zero-stage 1 "
     return {
         # ranks on one CPU share its memory
@@ -202,8 +209,8 @@ def changes(setting: Setting) -> dict[str, dict]:
         f"--zero-stage {stage}": dict(zero_stage=stage if setting.ranks > 1 else now),
         f"{first}--offload optimizer": dict(zero_stage=max(1, now), offload_optimizer=True),
         "no --offload optimizer": dict(offload_optimizer=False),
-        "--train lora:16": dict(lora_rank=16, reference="device"),
-        "--offload reference": dict(reference="host"),
+        lora: dict(lora_rank=16, top_layers=0, reference="device"),
+        "--offload reference": dict(reference=copied),
         "no --offload reference": dict(reference="device"),
         "--gradient-checkpointing": dict(gradient_checkpointing=True),
         f"--token-budget {setting.length}": dict(token_budget=setting.length),

@@ -75,6 +75,7 @@ def states(shape: Shape, setting: Setting) -> dict[str, int]:
     ids = 2 * setting.prompt_limit + setting.response_limit
     held += setting.ranks * setting.n_env * 40 * ids
     known = setting.n_env * setting.e_len * setting.length * shape.hidden * s  # of the own turns
+    known = min(known, setting.known_room)
     return {
         "parameters": parameters,
         "gradients": FP32 * gradients + (stage == 3) * bucket(shape, setting),

@@ -1,7 +1,7 @@
 """The settings of a run that decide how much memory and time an update takes."""
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 FP32 = 4  # bytes of a number
 
@@ -25,6 +25,7 @@ class Setting:
     reference: str = "device"  # or host, sharded
     lora_rank: int = 0  # 0: all parameters are trained
     top_layers: int = 0  # K, that are trained; 0: all
+    known_room: float = inf  # bytes that known states may take
     no_critic: bool = False  # then k is 0
     ppo_epoch: int = 1
     tis_cap: float | None = None  # None: scoring computes log pi_old

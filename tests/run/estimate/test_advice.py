@@ -174,6 +174,15 @@ def test_settings_in_force_are_not_advised_again():
     assert "optimizer" not in line and "no --offload" not in line
 
 
+def test_advice_for_top_layers_can_be_followed():
+    changes = advice.changes(replace(GPU, top_layers=12, ranks=4))
+    assert "--zero-stage 2" in changes and "--zero-stage 3" not in changes
+    assert changes["--train lora:16"]["top_layers"] == 0
+    assert changes["--offload reference"] == {"reference": GPU.reference}  # saves nothing
+    changes = advice.changes(replace(GPU, reference="host"))
+    assert "--train lora:16 without --offload reference" in changes
+
+
 def test_a_model_may_not_fit_while_it_is_loaded():
     # with adapters each rank loads the model and two layers of the critic in fp32
     whole = 4 * (7_615_616_512 + 2 * 233_057_792)

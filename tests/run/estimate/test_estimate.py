@@ -159,6 +159,8 @@ def test_the_top_layers_alone_are_trained(critic_layers, critic, shape):
     assert terms["gradients"] == 4 * (140 + critic) and terms["optimizer"] == 8 * (140 + critic)
     assert terms["reference"] == 4 * critic_layers * 136  # from the first layer that is copied
     assert terms["known states"] == 6 * 6 * 4 * 2
+    less = replace(setting, known_room=100)  # a quarter of what was free
+    assert at("backward", shape, less)["known states"] == 100
     assert at("backward", shape, replace(setting, cuda=True))["known states"] == 0  # on the host
     assert activations.casts(shape, setting)[0] == 2 * 136
 
