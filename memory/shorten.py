@@ -19,7 +19,7 @@ def fit_text(chat: Chat, prompt_of: Callable, most: Callable, prompt_limit: int)
         n, prompt = most(partial(_shorter, question, long), len(longest["content"]) - 1, prompt_of)
         if n >= 0:
             return prompt
-    if not (chat.now and len(chat.head) > 1):
+    if not (chat.now and any(message["role"] != "system" for message in chat.head)):
         return None
     # The agent's own call is too long; without it, its result must not stay.
     prompt = prompt_of(chat.head)

@@ -24,6 +24,7 @@ from envs.agents.completions import parse_response
 from envs.agents.endpoint import Endpoint
 from envs.agents.errors import Refused
 from envs.agents.session import Call, Session
+from envs.agents.tokens import TokenCounter
 from envs.pool.cursor import ResponseText
 from envs.trust import refuse_foreign
 from memory.render import Renderer
@@ -57,7 +58,8 @@ def main(argv: list[str] | None = None) -> int:
         try:
             args = args_of(options.run, options.initial, options.engine, options.trust)
             check_upstream(options, args.upstream)
-            session = Session(sampling=args.endpoint_sampling, upstream=options.upstream)
+            tokens = TokenCounter(args.model, args.template_kwargs, args.prompt_limit)
+            session = Session(tokens, args.endpoint_sampling, options.upstream)
             endpoint = open_endpoint(options.port, session, options.any_key)
             engine, render = make_policy(args)
         except ValueError as error:

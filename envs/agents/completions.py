@@ -53,11 +53,11 @@ def completion(request: Request, response: str, message: Message, turn: int, tok
         for k, call in enumerate(message.calls)
     ]
     reply = {"role": "assistant", "content": message.answer or ("" if not calls else None)}
-    thought, end_of_thought, _ = message.content.partition(END_OF_THOUGHT)
-    if end_of_thought:
-        reply["reasoning_content"] = thought.replace(THINK, "").strip()
+    thought, end_of_thought, _ = message.content.rpartition(END_OF_THOUGHT)
     if message.error:  # the whole text, as from servers without a parser
         reply["content"] = message.content
+    elif end_of_thought:
+        reply["reasoning_content"] = thought.replace(THINK, "").strip()
     if calls:
         reply["tool_calls"] = calls
     whole = _until_stop(request, response) != response or not getattr(response, "truncated", False)

@@ -105,6 +105,8 @@ class _Handler(LocalHandler):
 
     def do_GET(self) -> None:
         if self._path() not in ("/v1/models", f"/v1/models/{POLICY}"):
+            if session := self._known():
+                session.refused = True
             return self.refuse(self._unknown())
         listed = {"object": "list", "data": [MODEL], "has_more": False}
         found = listed if self._path() == "/v1/models" else MODEL
@@ -113,14 +115,13 @@ class _Handler(LocalHandler):
     def do_POST(self) -> None:
         session = None
         try:
-            path = self._path()
+            session, path = self._session(), self._path()
             dialect = DIALECTS.get(path) or COUNTS.get(path)
             if dialect is None:
                 raise self._unknown()
             if self.headers.get_content_type() != "application/json":
                 message = "the Content-Type must be application/json"
                 raise Refused(message, 415, "unsupported_media_type")
-            session = self._session()
             if self.first:
                 self.first = False
                 self.server.check_origin(self.client_address[1], session)
@@ -156,10 +157,14 @@ class _Handler(LocalHandler):
         )
         return Refused(message, 404, "not_found")
 
-    def _session(self) -> Session:
+    def _known(self) -> Session | None:
+        """Return the session of the key that the request has, if there is one."""
         given = self.headers.get("x-api-key") or self.headers.get("Authorization") or ""
-        secret = given.removeprefix("Bearer ").strip()
-        session = self.server.session_of(secret)
+        return self.server.session_of(given.removeprefix("Bearer ").strip())
+
+    def _session(self) -> Session:
+        """Return the session of the request. Refused: its key opens none that goes on"""
+        session = self._known()
         if session is None or session.closed:
             time.sleep(REFUSAL_SECONDS)
             raise Refused(f"{OVER}, or the key is wrong", 401, "invalid_api_key")

@@ -29,6 +29,8 @@ def parse(body: dict, sampling: str, conversations: dict) -> Request:
     for name in HOSTED:
         if body.get(name):
             raise Refused(f"{name} cannot be served: it needs Anthropic's own servers")
+    if body.get("n") not in (None, 1):
+        raise Refused("n is no field of this request, which has one answer")
     chat = {name: value for name, value in body.items() if name not in TRANSLATED}
     said = [message for given in body["messages"] for message in _messages(given)]
     if said and said[-1]["role"] == "assistant":

@@ -25,6 +25,7 @@ FOREIGN = {
     "n": ((1,), "asks for several answers, and a turn has one"),
     "best_of": ((1,), "keeps the likeliest of several answers"),
     "logits_processors": ((), "changes the distribution"),
+    "use_beam_search": ((False,), "keeps the likeliest of several answers"),
 }
 # Options of vLLM's server that also restrict the tokens
 RESTRICTIONS = [
@@ -40,7 +41,7 @@ RESTRICTIONS = [
 ]
 FOREIGN.update(dict.fromkeys(RESTRICTIONS, ((0,), "allows only some tokens")))
 # Options that the engine does not get, not even for an untrained answer
-UNSUPPORTED = [*RESTRICTIONS, "best_of", "logits_processors"]
+UNSUPPORTED = [*RESTRICTIONS, "best_of", "logits_processors", "use_beam_search"]
 TEMPERATURES = (0.001, 1000)
 RANGES = {  # of the numbers among the options of FOREIGN
     "temperature": (0, 0),

@@ -34,6 +34,8 @@ class TokenCounter:
     def check(self, request) -> int:
         """Return the tokens of a request's prompt. Refused: it is too long, or cannot be written"""
         tokens = self.written(request)
+        if self.tokenizer and not tokens:
+            raise Refused("the chat template writes nothing", code="invalid_request_error")
         if tokens > self.prompt_limit:
             message = f"the messages have {tokens} tokens, --prompt-limit is {self.prompt_limit}"
             raise Refused(message, code="context_length_exceeded")

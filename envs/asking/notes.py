@@ -4,12 +4,12 @@ import gymnasium
 
 from common.parts import NOTES, marker
 from common.plugins import UserError
+from common.shorten import beginning
 from envs.actions import split
 from envs.variants import Variant
 
 SHOWN = "Your notes:\n{notes}\n\n"
 NONE = "(none)"
-CUT = " [cut]"
 ACTION_LINE = "    ACTION:"
 NOTES_LINE = "    NOTES: all that you must still know later; they replace your notes above\n"
 SENTENCE = "\nBefore ACTION write a line NOTES: with all that you must still know later."
@@ -52,15 +52,8 @@ class AsksForNotes(Variant):
 
     def _write(self, notes: str) -> None:
         """Replace the notes, and cut new ones that are too long."""
-        self.notes = notes
-        if self.tokens.count(notes) > self.limit:
-            self.cut += 1
-            fits, most = 0, len(notes)
-            while fits < most:  # the longest beginning that leaves room for the mark
-                n = (fits + most + 1) // 2
-                long = self.tokens.count(notes[:n].rstrip() + CUT) > self.limit
-                fits, most = (fits, n - 1) if long else (n, most)
-            self.notes = notes[:fits].rstrip() + CUT
+        self.notes = beginning(notes, lambda text: self.tokens.count(text) <= self.limit)
+        self.cut += self.notes != notes
 
     def _asked(self, info: dict) -> dict:
         asked = info["instruction"].replace(ACTION_LINE, NOTES_LINE + ACTION_LINE, 1)

@@ -7,6 +7,7 @@ import gymnasium
 
 from common.chat import after_thought
 from common.parts import SUMMARY, marker
+from common.shorten import beginning
 from envs.text_env import observation_of, step_of
 from envs.variants import Variant
 from memory.summary import ASK
@@ -62,7 +63,9 @@ class AsksForSummaries(Variant):
         (text, info), self.waiting = self.waiting, None
         begin, end = marker(response, SUMMARY)
         # Without the marker, all that is said is the summary.
-        self.summary = response[end if begin < end else after_thought(response) :].strip()
+        summary = response[end if begin < end else after_thought(response) :].strip()
+        limit = self.tokens.prompt_limit // 2  # the system message and a turn need the rest
+        self.summary = beginning(summary, lambda text: self.tokens.count(text) <= limit)
         self.lengths.append(self.tokens.count(self.summary))
         info = self._with_summary(info) | {
             "kept_response": response,

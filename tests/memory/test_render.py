@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from common.chat import Chat
 from common.shorten import shortened
 from memory.checks import make_render
 from memory.render import Renderer, coder
@@ -179,6 +180,15 @@ def test_without_a_system_message():
     assert words(Renderer(TOKENIZER, 11)(messages).ids) == (
         "<s> [user] o1 <end> [assistant] a1 <end> [user] now <end> [assistant]"
     )
+
+
+@pytest.mark.parametrize("system", [[], [{"role": "system", "content": "rules"}]])
+def test_a_call_that_is_too_long_is_left_out_with_its_result(system):
+    question = {"role": "user", "content": "o1"}
+    call = {"role": "assistant", "content": "a1 " * 30}
+    chat = Chat([*system, question], [], [call, {"role": "tool", "content": "o2 " * 30}])
+    expected = "<s> " + "[system] rules <end> " * len(system) + "[user] o1 <end> [assistant]"
+    assert words(Renderer(TOKENIZER, 8)(chat).ids) == expected
 
 
 def test_no_chat_template():

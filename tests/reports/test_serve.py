@@ -67,7 +67,7 @@ def test_a_process_serves_requests(run):
         assert status == 400 and "top_p" in text
         long = {"model": "policy", "messages": [{"role": "user", "content": "x" * 300}]}
         status, text = post(url, key, long)
-        assert status == 400 and "prompt limit 200 is below" in text
+        assert status == 400 and "context_length_exceeded" in text
     finally:
         process.terminate()
         process.communicate()

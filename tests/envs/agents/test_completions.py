@@ -112,15 +112,19 @@ def test_reasoning_has_a_field_of_its_own():
     assert (message["reasoning_content"], message["content"]) == ("hm", "Well.")
     message = answer(f"<think>\n{CALL}\n</think>\n\nNo call.")["message"]
     assert (message["reasoning_content"], message["content"]) == (CALL, "No call.")
+    message = answer("<think>\na\n</think>\n\nmore\n</think>\n\nend")["message"]
+    thought = "a\n</think>\n\nmore"  # up to where the answer begins: no word is lost
+    assert (message["reasoning_content"], message["content"]) == (thought, "end")
 
 
 def test_an_unreadable_call_is_plain_text():
     asked = request(tools=[TOOL])
     message = parse_response(asked, "<tool_call>{oh</tool_call>")
     assert "not valid JSON" in message.error
-    assert answer("<tool_call>{oh</tool_call>", tools=[TOOL])["message"] == {
-        "role": "assistant", "content": "<tool_call>{oh</tool_call>"
-    }  # fmt: skip
+    for thought in ("", "<think>\nhm\n</think>\n\n"):  # which is said once
+        text = f"{thought}<tool_call>{{oh</tool_call>"
+        message = answer(text, tools=[TOOL])["message"]
+        assert message == {"role": "assistant", "content": text}
 
 
 def test_stop_texts_cut_the_answer_but_not_the_trained_response():

@@ -319,6 +319,8 @@ def test_thoughts_that_are_hidden_and_choices_of_a_message():
     assert request.sampling.extra == {"response_format": SCHEMA}
     with pytest.raises(Refused, match="mcp_servers cannot be served"):
         MESSAGES.parse(body | {"mcp_servers": [{}]}, "run", {})
+    with pytest.raises(Refused, match="n is no field of this request"):
+        MESSAGES.parse(body | {"n": 2}, "untrained", {})
 
 
 # ---- what they share ----------------------------------------------------------------------------

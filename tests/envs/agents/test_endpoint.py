@@ -246,10 +246,18 @@ def test_unknown_paths_get_404(session):
     for path in ("/v1/completions", "/"):
         request = urllib.request.Request(server().base_url.removesuffix("/v1") + path, b"{}")
         request.add_header("Authorization", f"Bearer {session.secret}")
+        session.refused = False
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(request)
+        assert session.refused  # the program's end is not the policy's fault
+    request = urllib.request.Request(f"{server().base_url}/files")
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"{server().base_url}/files")
+        urllib.request.urlopen(request)
+    session.refused = False
+    request.add_header("x-api-key", session.secret)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(request)
+    assert session.refused
 
 
 class Upstream(BaseHTTPRequestHandler):

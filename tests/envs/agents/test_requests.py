@@ -33,6 +33,7 @@ REFUSED = [
     ({"min_tokens": 5}, "min_tokens allows only some tokens"),
     ({"ignore_eos": True}, "ignore_eos allows only some tokens"),
     ({"best_of": 4}, "best_of keeps the likeliest"),
+    ({"use_beam_search": True}, "use_beam_search keeps the likeliest"),
 ]
 
 
@@ -41,7 +42,9 @@ def test_options_that_change_the_policys_distribution_are_refused_or_ignored(opt
     with pytest.raises(Refused, match=f"{message}.*--endpoint-sampling run") as refused:
         request(**options)
     assert refused.value.status == 400
-    can_serve = not set(options) & {"guided_json", "min_tokens", "ignore_eos", "best_of"}
+    can_serve = not set(options) & {
+        "guided_json", "min_tokens", "ignore_eos", "best_of", "use_beam_search",
+    }  # fmt: skip
     assert ("or untrained can serve it" in str(refused.value)) == can_serve
     assert request("run", **options).sampling == Sampling()  # the run's own sampling
 

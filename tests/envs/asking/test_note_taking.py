@@ -6,7 +6,8 @@ import pytest
 from small_envs import turn
 
 import memory
-from envs.asking.notes import CUT, AsksForNotes
+from common.shorten import CUT
+from envs.asking.notes import AsksForNotes
 from envs.games.toy import Toy
 from envs.text_env import THINK_ACT, begin
 from envs.tools.calculator import Calculator

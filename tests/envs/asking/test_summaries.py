@@ -81,6 +81,16 @@ def test_which_text_is_the_summary(response, summary, marked):
     assert response[step.action_at :] == marked
 
 
+def test_a_summary_that_is_too_long_is_cut():
+    env, remembered = playing(length=1, prompt_limit=400, tokenizer=str(TINY))
+    turn(env, remembered, "ACTION: pass")
+    turn(env, remembered, f"SUMMARY: {'word ' * 500}")
+    assert env.summary.startswith("word word ") and env.summary.endswith(" [cut]")
+    assert 190 < env.tokens.count(env.summary) <= 200
+    prompt = Renderer(AutoTokenizer.from_pretrained(TINY), 400)(remembered.messages())
+    assert len(prompt.ids) <= 400 and env.summary in contents(remembered)[0]
+
+
 def test_an_empty_summary_shows_nothing():
     env, remembered = playing(length=1)
     turn(env, remembered, "ACTION: red")
