@@ -77,11 +77,13 @@ class TurnRollouts:
         self.length = turns / len(episodes)
         self.record.add([episode.success for episode in episodes], turns)
         chosen = self.random.sample([row for group in groups for row in rows_of(group)], self.rows)
+        turns, advantages = zip(*chosen, strict=True)
+        prompts, responses, logps = map(list, zip(*turns, strict=True))
         return {
-            "prompt_ids": [turn[0] for turn, _ in chosen],
-            "completion_ids": [turn[1] for turn, _ in chosen],
-            "logprobs": [turn[2] for turn, _ in chosen] if chosen[0][0][2] else None,
-            "advantage": [advantage for _, advantage in chosen],
+            "prompt_ids": prompts,
+            "completion_ids": responses,
+            "logprobs": logps if logps[0] else None,
+            "advantage": [*advantages],
         }
 
     def play(self, count: int, generate) -> list[list[Episode]]:

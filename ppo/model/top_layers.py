@@ -24,6 +24,11 @@ from ppo.model.known_states import KnownStates
 from storage.minibatch import MicroBatch
 
 
+def room_of_states() -> int:
+    """Return how many bytes of the host's memory the kept states of this rank may take."""
+    return free_bytes() // 4 // ranks_here()
+
+
 class TopLayers:
     """Mixed into an actor-critic: of the actor, only the top K layers and the norm are trained.
 
@@ -40,7 +45,7 @@ class TopLayers:
             part.requires_grad_(True)
         # A critic that copies more than K layers needs the states below them.
         self.n_frozen = min(below, self.n_trunk)
-        self.states = KnownStates(free_bytes() // 4 // ranks_here())
+        self.states = KnownStates(room_of_states())
         self.scoring = False  # whether the forward pass that runs is one of scoring
         self.updated = False  # whether one with gradients came after what is known
 

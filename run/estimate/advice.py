@@ -17,6 +17,7 @@ from common.host_memory import free_bytes
 from common.plugins import UserError
 from common.processors import ranks_here
 from ppo.model.make import choose_dtype, in_shards
+from ppo.model.top_layers import room_of_states
 from run.estimate.memory import MOMENTS, estimate, loading, states, totals
 from run.estimate.roofline import find_device, seconds
 from run.estimate.setting import FP32, Setting
@@ -120,7 +121,7 @@ def setting_of(args, device: int) -> Setting:
         no_critic=args.update.no_critic,
         lora_rank=args.update.lora_rank,
         top_layers=args.update.top_layers,
-        known_room=free_bytes() // 4 // ranks_here(),
+        known_room=room_of_states(),
         reference=args.update.reference,
         offload_optimizer=args.update.offload_optimizer,
     )
