@@ -17,6 +17,10 @@ from ppo.model.export import make_exportable
 
 # transformers imports DeepSpeed wherever accelerate is installed, too; it need not guess aloud.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+# On a CPU torch compiles products in bfloat16 for each shape. Rows differ in length, so most are
+# used once: the 1,024 that oneDNN and its wrapper each keep by default would take gigabytes.
+for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(cache, "128")
 
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error  # noqa: E402

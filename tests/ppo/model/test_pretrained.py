@@ -1,6 +1,11 @@
 """A model loads whole from its directory; test_bad_input has the directories that are refused."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+import torch
 from torch.testing import assert_close
 from transformers import (
     AutoTokenizer,
@@ -13,6 +18,8 @@ from transformers import (
 from ppo.model.make import build
 from ppo.model.pretrained import load_lm, preset
 from ppo.model.reloaded import try_export
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_load_lm_from_a_directory(lm, tokenizer, tmp_path):
@@ -93,3 +100,23 @@ def test_a_composite_config_gives_the_text_model_and_exports_it(tokenizer, tmp_p
     lm, _, _ = load_lm(str(tmp_path), "cpu")
     assert type(lm) is Qwen3_5ForCausalLM and lm.config.model_type == "qwen3_5_text"
     try_export(build(lm, 1), "")
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="bfloat16 is emulated")
+def test_products_of_many_shapes_in_bfloat16_take_no_memory():
+    """Without bounds of the caches, 600 shapes grow the process by 750 to 770 MB."""
+    code = """
+import torch
+import ppo.model.pretrained
+
+def size():  # in MB
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1000
+
+before, layer = size(), torch.nn.Linear(64, 64).bfloat16()
+for length in range(64, 664):
+    layer(torch.ones(length, 64, dtype=torch.bfloat16, requires_grad=True)).sum().backward()
+print(size() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert float(done.stdout) < 300, done.stderr
