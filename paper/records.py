@@ -3,10 +3,11 @@
     python -m paper.records keep [--runs DIR] [--records DIR]
     python -m paper.records restore [--runs DIR] [--records DIR]
 
-`keep` writes a file for each directory of runs, with a line for each finished run; the lines of
-other runs stay. `restore` makes run directories of those lines where there is no run, so that
-`paper.reproduce` skips them, and goes on where another machine has ended. They hold no model and no
-checkpoint, and of the metrics only those that pages and charts show, with six digits.
+`keep` writes a file for each directory of runs, at the same place below --records, with a line for
+each finished run; the lines of other runs stay. `restore` makes run directories of those lines
+where there is no run, so that `paper.reproduce` skips them, and goes on where another machine has
+ended. A record has no model and no checkpoint, and of the metrics only those that pages and charts
+show, with six digits.
 """
 
 import json
@@ -21,12 +22,12 @@ from paper.runs import BASE, read_run
 from reports.program import Program
 
 RECORDS = BASE / "docs" / "results" / "records"
+FILE = "runs.jsonl"
 ROWS = ("metrics.jsonl", "warmup.jsonl", "eval.jsonl")
-KEPT = ("rollout/", "batch/", "time/", "kl/ref", "warmup/", "eval/")  # beginnings of names
-KEPT_NAMES = {
-    "update", "turns", "asked", "ppo/value_loss", "ppo/entropy", "ppo/clipfrac",
-    "ppo/explained_variance",
-}  # fmt: skip
+KEPT = (  # beginnings of the names of metrics
+    "update", "turns", "asked", "rollout/", "batch/", "time/", "kl/ref", "warmup/", "eval/",
+    "ppo/value_loss", "ppo/entropy", "ppo/clipfrac", "ppo/explained_variance",
+)  # fmt: skip
 ABOUT = {"name", "args", "git", "versions"}
 OF_THE_MACHINE = {"run_dir", "resume"}  # settings
 
@@ -50,9 +51,9 @@ def keep(runs: Path, records: Path) -> None:
             found.setdefault(path.parent, {})[path.name] = record_of(path)
     if not found:
         raise UserError(f"{runs}: there is no finished run")
-    records.mkdir(parents=True, exist_ok=True)
     for folder, fresh in found.items():
-        file = records / f"{'.'.join(folder.relative_to(runs).parts) or 'runs'}.jsonl"
+        file = records / folder.relative_to(runs) / FILE
+        file.parent.mkdir(parents=True, exist_ok=True)
         lines = read_records(file) | fresh
         with rewritten(file, encoding="utf-8") as out:
             out.writelines(f"{json.dumps(lines[name])}\n" for name in sorted(lines))
@@ -61,11 +62,11 @@ def keep(runs: Path, records: Path) -> None:
 
 def restore(runs: Path, records: Path) -> None:
     """Make run directories of the records that are missing below `runs`. UserError: no records"""
-    files = sorted(records.glob("*.jsonl"))
+    files = sorted(records.rglob(FILE))
     if not files:
         raise UserError(f"{records}: there are no records")
     for file in files:
-        folder = runs.joinpath(*file.stem.split(".")) if file.stem != "runs" else runs
+        folder = runs / file.parent.relative_to(records)
         lines = {n: r for n, r in read_records(file).items() if not (folder / n).exists()}
         for name, record in lines.items():
             write_run(folder / name, record)
@@ -76,7 +77,7 @@ def read_records(file: Path) -> dict[str, dict]:
     """Map the names of runs to their records. UserError: a line is none"""
     lines = read_jsonl(file) if file.exists() else []
     for number, line in enumerate(lines, 1):
-        if line is None or not line.keys() >= ABOUT or Path(line["name"]).name != line["name"]:
+        if line is None or not line.keys() >= ABOUT or Path(str(line["name"])).name != line["name"]:
             raise UserError(f"{file}: line {number} is no record of a run")
     return {line["name"]: line for line in lines}
 
@@ -98,7 +99,7 @@ def columns_of(file: Path) -> dict[str, list]:
     """Return the kept metrics of a file, a list over its lines; None where a line has none."""
     rows = [row for row in read_jsonl(file) if row is not None]
     names = dict.fromkeys(name for row in rows for name in row)
-    kept = [name for name in names if name.startswith(KEPT) or name in KEPT_NAMES]
+    kept = [name for name in names if name.startswith(KEPT)]
     return {name: [rounded(row.get(name)) for row in rows] for name in kept}
 
 

@@ -31,7 +31,7 @@ def made(tmp_path, name: str, metrics=METRICS, evals=EVALS, **settings):
 def test_a_restored_run_is_finished_and_has_the_numbers_of_the_page(tmp_path):
     path = made(tmp_path, "embedded/table3/a-seed1", run_dir="/home/me/a-seed1")
     assert act("keep", tmp_path) == 0
-    text = (tmp_path / "records" / "embedded.table3.jsonl").read_text()
+    text = (tmp_path / "records" / "embedded" / "table3" / "runs.jsonl").read_text()
     assert "/home/me" not in text and "secret" not in text
     assert act("restore", tmp_path, "others") == 0
     restored = read_run(tmp_path / "others" / "embedded" / "table3" / "a-seed1")
@@ -59,8 +59,14 @@ def test_only_finished_runs_are_kept_and_others_stay_in_the_file(tmp_path, capsy
     (tmp_path / "runs" / "x" / "a-seed1").rename(tmp_path / "a-seed1")
     made(tmp_path, "x/c-seed1", seed=7)
     assert act("keep", tmp_path) == 0
-    lines = (tmp_path / "records" / "x.jsonl").read_text().splitlines()
+    lines = (tmp_path / "records" / "x" / "runs.jsonl").read_text().splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["a-seed1", "c-seed1"]
+
+
+def test_a_directory_with_a_dot_in_its_name_is_the_same_again(tmp_path):
+    made(tmp_path, "v1.0/a-seed1")
+    assert act("keep", tmp_path) == act("restore", tmp_path, "others") == 0
+    assert final_evaluation(read_run(tmp_path / "others" / "v1.0" / "a-seed1"))
 
 
 def test_what_is_there_already_is_not_touched(tmp_path, capsys):
@@ -79,13 +85,14 @@ def test_what_is_there_already_is_not_touched(tmp_path, capsys):
         ("restore", None, "there are no records"),
         ("restore", "{", "line 1 is no record"),
         ("restore", "{}", "line 1 is no record"),
+        ("restore", '{"name": 1, "args": {}, "git": "", "versions": {}}', "line 1 is no record"),
         ("restore", '{"name": "../a", "args": {}, "git": "", "versions": {}}', "line 1 is no"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(action, line, message, tmp_path, capsys):
     if line is not None:
         (tmp_path / "records").mkdir()
-        (tmp_path / "records" / "x.jsonl").write_text(line)
+        (tmp_path / "records" / "runs.jsonl").write_text(line)
     assert act(action, tmp_path) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
