@@ -30,6 +30,7 @@ PARAMETER = re.compile(
 )
 BLANKS, BETWEEN = re.compile(r"\s*"), re.compile(r"[\s;]*")
 JSON = json.JSONDecoder()
+DEEPEST = 64  # levels in a call; a copy or a template of a deeper one may overflow the stack
 
 
 @dataclass(frozen=True)
@@ -141,4 +142,16 @@ def _decode(text: str, begin: int) -> tuple[dict, int]:
         raise BadCall(f"the call is not valid JSON ({str(error).partition(':')[0]})") from error
     if not isinstance(value, dict):
         raise BadCall("the call is not a JSON object")
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [part for whole in level for part in _parts(whole)]
+    if level:
+        raise BadCall(f"the call's JSON is nested more than {DEEPEST} levels deep")
     return value, end
+
+
+def _parts(value) -> list:
+    """Return the values in a JSON object or list, and none in anything else."""
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

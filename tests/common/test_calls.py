@@ -100,6 +100,16 @@ def test_an_answer():
         assert (read(answer).answer, read(answer).error) == (answer, "")
 
 
+def nested(depth: int) -> str:
+    """Return a call with a number in `depth` lists: `depth` + 3 levels with the call itself."""
+    return HERMES.replace("1", "[" * depth + "1" + "]" * depth)
+
+
+def test_a_nested_argument_is_read():
+    (call,) = read(nested(61)).calls
+    assert str(call["arguments"]["a"]) == "[" * 61 + "1" + "]" * 61
+
+
 @pytest.mark.parametrize(
     ("response", "error"),
     [
@@ -117,6 +127,8 @@ def test_an_answer():
         ('<tool_call>{"name": "a", "arguments": [1]}', "the arguments of a call must be a JSON ob"),
         ('<tool_call>{"name": "a", "arguments": "x"}', "the call is not valid JSON"),
         ("<tool_call>" + '{"a":' * 99_999, "the call is not valid JSON ("),
+        (nested(62), "the call's JSON is nested more than 64 levels deep"),
+        (nested(900), "the call's JSON is nested more than 64 levels deep"),
         (f"{HERMES}<tool_call>add(1)</tool_call>", "the call is not valid JSON"),
         (XML[:30], "the call does not have the form <function=name> ... </function>"),
         (XML.replace("</parameter>", ""), "the parameters do not have the form <parameter=name>"),
