@@ -5,6 +5,7 @@ model/, and again after an evaluation of this model. It contains no local paths 
 """
 
 import json
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,7 +79,7 @@ tokenizer = AutoTokenizer.from_pretrained("THIS")
 vLLM loads it as it is: `vllm serve THIS`. To play the evaluation again, with the prompts of the
 training{file}:
 
-    turnwise evaluate --env-name {env} --model THIS {flags}
+    turnwise evaluate --env-name {name} --model THIS {flags}
 
 The critic is not part of it.{adapter}
 
@@ -112,7 +113,7 @@ def model_card(run: Path, update: int) -> str:
     no_length = args.get("memory") in ("full", "verbatim")  # they refuse --memory-length
     names = [name for name in ALWAYS_GIVEN if not (no_length and name == "memory_length")]
     names += [name for name, default in DEFAULTS.items() if args.get(name, default) != default]
-    flags = [f"--{name.replace('_', '-')} {args.get(name)}" for name in names]
+    flags = [f"--{name.replace('_', '-')} {shlex.quote(str(args.get(name)))}" for name in names]
     flags += ["--data PATH"] * bool(args.get("data"))
     flags += ["--prompts FILE"] * bool(args.get("prompts"))
     if args.get("prompts"):  # its tables are among the settings, as JSON
@@ -123,6 +124,7 @@ def model_card(run: Path, update: int) -> str:
         base="" if local else f"base_model: {model}\n",
         model=model,
         env=args["env_name"],
+        name=shlex.quote(args["env_name"]),
         update=update,
         paper=PAPER,
         evaluation=evaluation_table(run, update),

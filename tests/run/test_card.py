@@ -47,6 +47,14 @@ def test_a_card_names_the_base_of_its_model(run, tmp_path):
     assert "None yet." in card  # there is no eval.jsonl
 
 
+def test_a_shell_reads_the_command_of_a_card_as_the_run_did(run, tmp_path):
+    about = json.loads((run / "args.json").read_text())
+    about["args"] |= {"env_name": "babyai-*=weak", "memory": "my module:Notes"}
+    (tmp_path / "args.json").write_text(json.dumps(about))
+    command = "turnwise evaluate --env-name 'babyai-*=weak' --model THIS --memory 'my module:Notes'"
+    assert command in model_card(tmp_path, 1)
+
+
 def test_a_card_written_elsewhere_names_no_directory_as_the_base(run, tmp_path, monkeypatch):
     about = json.loads((run / "args.json").read_text())
     model = Path(about["args"]["model"])
