@@ -14,6 +14,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.flags import spelled
 from common.plugins import UserError
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
@@ -114,9 +115,7 @@ def same_value(a, b) -> bool:
 
 def flag_words(flags: dict) -> list[str]:
     """Return the flags as words of a command line."""
-    words = [
-        [f"--{n.replace('_', '-')}"] + [word_of(v)] * (v is not True) for n, v in flags.items()
-    ]
+    words = [[spelled(n)] + [word_of(v)] * (v is not True) for n, v in flags.items()]
     return sum(words, [])
 
 

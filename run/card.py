@@ -9,6 +9,7 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 
+from common.flags import spelled
 from common.trained import ALL, lora_rank
 from run.earlier import model_begun
 from run.files import write_text
@@ -113,7 +114,7 @@ def model_card(run: Path, update: int) -> str:
     no_length = args.get("memory") in ("full", "verbatim")  # they refuse --memory-length
     names = [name for name in ALWAYS_GIVEN if not (no_length and name == "memory_length")]
     names += [name for name, default in DEFAULTS.items() if args.get(name, default) != default]
-    flags = [f"--{name.replace('_', '-')} {shlex.quote(str(args.get(name)))}" for name in names]
+    flags = [f"{spelled(name)} {shlex.quote(str(args.get(name)))}" for name in names]
     flags += ["--data PATH"] * bool(args.get("data"))
     flags += ["--prompts FILE"] * bool(args.get("prompts"))
     if args.get("prompts"):  # its tables are among the settings, as JSON

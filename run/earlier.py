@@ -11,6 +11,7 @@ from pathlib import Path
 
 from common.cache import PACKAGES, cached
 from common.estimator import has_critic
+from common.flags import spelled
 from common.masked import masked
 from common.plugins import UserError
 
@@ -106,8 +107,8 @@ def changes(args: argparse.Namespace, saved: dict) -> dict[str, str]:
             continue  # the same directory by another name
         if masked(str(value)) == str(saved[name]):
             continue  # args.json keeps no password
-        flag = f"--{name.replace('_', '-')}"
-        changed[name] = f"{flag} {shortened(value)} (was {shortened(saved[name])})"
+        was = f"(was {shortened(saved[name])})"
+        changed[name] = f"{spelled(name)} {shortened(value)} {was}"
     return changed
 
 
