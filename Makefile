@@ -10,6 +10,9 @@ RUN := TORCH_CPP_LOG_LEVEL=ERROR $(VENV)/bin/python
 # Tests and benchmarks get one thread each; main.py chooses its threads by itself.
 OMP_NUM_THREADS ?= 1
 test bench mutants: export OMP_NUM_THREADS := $(OMP_NUM_THREADS)
+# Linux gives larger pages on request, and then a CPU computes faster (docs/larger-models.md).
+GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+export GLIBC_TUNABLES
 ARGS ?=
 
 train: $(VENV)/ready

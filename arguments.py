@@ -33,6 +33,7 @@ from common.flags import (
     Unit,
     Whole,
     add_flags,
+    check_kinds,
     check_ranges,
     defaults_of,
     flag,
@@ -239,6 +240,8 @@ def settings_of(typed: dict, quick: bool) -> dict:
     resumed = resumed_run(typed)
     saved = saved_args(resumed) if resumed else {}
     saved = known_settings(saved, typed)
+    for part in PARTS.values():
+        check_kinds(part, saved, f"--resume {resumed}: its args.json")
     if typed.get("eval_only"):  # of a run that somebody else may have made
         only_saved = {name: value for name, value in saved.items() if name not in typed}
         refuse_foreign(resumed, only_saved, "type these flags (turnwise evaluate: --trust)")

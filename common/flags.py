@@ -95,6 +95,23 @@ def check_ranges(part) -> None:
                 raise UserError(f"{spelled(name)} must be {limits.words}, got {value}")
 
 
+def check_kinds(part: type, values: dict, source: str) -> None:
+    """Raise a UserError if a value that `source` has is of another kind than its flag takes."""
+    for name, hint in get_type_hints(part).items():
+        if name in values and not fits(values[name], hint):
+            raise UserError(f"{source}: {name} cannot be {values[name]!r}")
+
+
+def fits(value, hint) -> bool:
+    """Return whether a flag whose type is `hint` takes a value, whatever its range is."""
+    kinds = get_args(hint) or (hint,)
+    if get_origin(hint) is Literal:
+        return value in kinds
+    if isinstance(value, bool):  # which is an int in Python
+        return bool in kinds
+    return isinstance(value, (*kinds, int) if float in kinds else kinds)
+
+
 def spelled(name: str) -> str:
     """Return a flag as it is typed: --n-env for n_env."""
     return f"--{name.replace('_', '-')}"

@@ -133,6 +133,32 @@ def test_a_resumed_run_keeps_its_settings_whatever_the_size_of_its_model(tmp_pat
     assert get_args(["--resume", str(run)]).lr == 0.25
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("env_name", 7), ("eval_episodes", "12"), ("lr", "x"), ("lr", True), ("eval_only", 1),
+     ("kl_in", "advantage"), ("kl_in", []), ("prompts", [1]), ("num_turns", 2.5), ("clip", None)],
+)  # fmt: skip
+def test_a_setting_of_another_kind_is_refused_in_a_line(name, value, tmp_path, capsys):
+    run = make_run(tmp_path / "run", **{name: value})
+    for words in ([], ["--eval-only"]):
+        with pytest.raises(SystemExit) as end:
+            get_args(["--resume", str(run), *words])
+        line = capsys.readouterr().err
+        assert end.value.code == 2 and line.count("\n") == 1
+        assert f"--resume {run}: its args.json: {name} cannot be {value!r}" in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--clip turn:0.02", "--clip 0.1:0.3", "--value-clip inf", "--num-turns 9", "--lr 0",
+     "--template-kwargs {}", "--env-workers 2", "--gradient-checkpointing", "--kl-target 1"],
+)  # fmt: skip
+def test_settings_are_of_the_same_kind_when_they_are_read_again(words, tmp_path):
+    args = get_args([*MODEL, *words.split()])
+    run = make_run(tmp_path / "run", **vars(args))
+    assert vars(get_args(["--resume", str(run)])) == vars(args) | {"run_dir": run, "resume": run}
+
+
 def test_a_run_of_an_earlier_version_is_only_evaluated(tmp_path, capsys):
     run = make_run(tmp_path / "run", kl_estimator="k3", lr=0.25)
     with pytest.raises(SystemExit) as end:
