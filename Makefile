@@ -12,7 +12,7 @@ OMP_NUM_THREADS ?= 1
 test bench mutants: export OMP_NUM_THREADS := $(OMP_NUM_THREADS)
 # Linux gives larger pages on request, and then a CPU computes faster (docs/larger-models.md).
 GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
-export GLIBC_TUNABLES
+train bench: export GLIBC_TUNABLES := $(GLIBC_TUNABLES)
 ARGS ?=
 
 train: $(VENV)/ready
