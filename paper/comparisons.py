@@ -175,7 +175,7 @@ COMPARISONS = {
         "- On pickup ratios of episodes keep the task in each seed, .90 to .99. Tokens at .2 lose "
         "it in two of five seeds (.000 and .109, from .439 before), tokens at .05 in one (.037), "
         "and turns in one (.000).\n"
-        "- In Crafter no row improves on the clone (3.68), and episodes alone hold it: 3.86 [2.66, "
+        "- In Crafter no row is seen to improve on the clone (3.68); episodes alone hold it: 3.86 [2.66, "
         "5.07], from 3.14 to 5.55. With tokens at .2 each seed ends below it, and one at -4.25: "
         "a turn without a valid action costs .1.\n"
         "- On open, four times the recipe's learning rate is too much for each of the four. Three "
