@@ -133,8 +133,8 @@ class _Handler(LocalHandler):
             if path in COUNTS:
                 counted = {"input_tokens": _read(session.count, body, dialect)}
                 return self.send(200, json.dumps(counted).encode())
-            retry = _read(int, self.headers.get("x-stainless-retry-count") or "0") > 0
-            call = _read(session.call, body, retry, dialect)
+            retries = _read(int, self.headers.get("x-stainless-retry-count") or "0")
+            call = _read(session.call, body, retries, dialect)
             session.refused = False
         except Refused as refused:
             if session:

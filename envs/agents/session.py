@@ -35,6 +35,7 @@ class Call:
     def __init__(self, key: str, request: Request, dialect: Dialect = CHAT_COMPLETIONS):
         self.key, self.request, self.dialect = key, request, dialect
         self.n = request.sampling.extra.get("n", 1)  # number of answers that make the whole
+        self.retries = 0  # how often the client has asked again
         self.answers, self.answer, self.done = [], None, threading.Event()
 
     def respond(self, response: str, message, turn: int, tokens: int) -> None:
@@ -49,6 +50,15 @@ class Call:
             whole = answer if refused or self.n == 1 else self.dialect.joined(self.answers)
             self.answer = whole
             self.done.set()
+
+
+def retried(same: list[Call], retries: int) -> Call:
+    """Return the call that a retry repeats. Of equal ones each has its own client, so it is one
+    that was repeated less often, and of these the one repeated most, or else the newest."""
+    newest_first = reversed(same)
+    call = max(newest_first, key=lambda call: (call.retries < retries, call.retries))
+    call.retries = retries
+    return call
 
 
 class Session:
@@ -73,9 +83,10 @@ class Session:
         self.calls: list[Call] = []  # waiting ones, and the last answered ones for retries
         self.lock = threading.Lock()
 
-    def call(self, body: bytes, retry: bool, dialect: Dialect = CHAT_COMPLETIONS) -> Call:
+    def call(self, body: bytes, retries: int, dialect: Dialect = CHAT_COMPLETIONS) -> Call:
         """Return the Call of a request: a new one, or the earlier one that a retry repeats.
 
+        retries: how often the client has asked again; 0: an equal request is a new call
         Refused, ValueError, ...: it cannot be answered
         """
         key = hashlib.sha256(body).hexdigest()
@@ -83,8 +94,8 @@ class Session:
             if self.closed:
                 raise Refused(*ENDED)
             same = [call for call in self.calls if (call.key, call.dialect) == (key, dialect)]
-            if retry and same:  # an equal request that is no retry is a new call
-                return same[-1]
+            if retries and same:
+                return retried(same, retries)
             request = dialect.parse(json.loads(body), self.sampling, self.conversations)
             request.tokens = self.tokens.check(request)
             call = Call(key, request, dialect)

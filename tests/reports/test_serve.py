@@ -106,7 +106,7 @@ def test_waiting_requests_are_answered_as_a_batch():
     engine = Engine(tokenizer, {0}, 5, 1.0, max_num_seqs=4)
     engine.push_weights(build(make_lm(), 0))
     session = Session()
-    calls = [session.call(json.dumps(HELLO | {"user": str(k)}).encode(), False) for k in range(6)]
+    calls = [session.call(json.dumps(HELLO | {"user": str(k)}).encode(), 0) for k in range(6)]
     with pytest.raises(KeyboardInterrupt):
         serve.answer_all(engine, Renderer(tokenizer, 100), session, seed=0)
     assert sizes == [4, 2]  # four slots
@@ -122,7 +122,7 @@ def test_a_call_that_cannot_be_rendered_does_not_stop_others():
     session.events.put(odd)
     job = (engine, Renderer(tokenizer, 100), session, 0)
     threading.Thread(target=serve.answer_all, args=job, daemon=True).start()
-    good = session.call(json.dumps(HELLO).encode(), False)
+    good = session.call(json.dumps(HELLO).encode(), 0)
     assert good.done.wait(20) and odd.done.is_set()
     assert "choices" in good.answer and odd.answer.status == 400
 

@@ -183,9 +183,21 @@ def test_a_retry_joins_the_waiting_request(session, asking):
     give(second, "two")
     give(call, "one")
     message = [json.loads(end()[1])["choices"][0]["message"]["content"] for end in ends]
-    # which call a retry joins, if there are two, is the newest; here it came before it
     assert message[0] == "one" and message[2] == "two"
     assert session.events.empty()
+
+
+def test_retries_of_equal_requests_join_different_calls(session):
+    body = json.dumps(HELLO).encode()
+    first, second = session.call(body, 0), session.call(body, 0)
+    # Both clients time out twice; a third retry of one of them finds its own call again.
+    once = [session.call(body, 1), session.call(body, 1)]
+    twice = [session.call(body, 2), session.call(body, 2)]
+    assert once[0] is not once[1] and twice[0] is not twice[1]
+    assert session.call(body, 3) in (first, second)
+    third = session.call(body, 0)
+    assert session.call(body, 1) is third  # the others have been repeated already
+    assert session.calls == [first, second, third]
 
 
 def test_a_retry_without_a_waiting_request_is_a_new_request(session, asking):
@@ -196,7 +208,7 @@ def test_a_retry_without_a_waiting_request_is_a_new_request(session, asking):
 
 def test_old_answers_are_forgotten(session):
     for k in range(50):
-        session.call(json.dumps(HELLO | {"user": str(k)}).encode(), retry=False)
+        session.call(json.dumps(HELLO | {"user": str(k)}).encode(), retries=0)
         if k != 3:
             give(session.calls[-1], "yes")
     # what waits stays, and so do the last ones
