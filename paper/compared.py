@@ -43,7 +43,7 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
                 file = f"{path.stem}-{task.env}-{axis}.png"
                 (path.parent / file).write_bytes(png)
                 parts[-1] += f"\n\n![{file}]({file})"
-        tables = [difference_table(comparison, task, found)]
+        tables = [difference_table(comparison, task, found, name) for name in comparison.against]
         tables += [lengths_table(plan, task)] if comparison.memories else []
         parts[-1] += "".join(f"\n\n{table}" for table in tables if table)
     parts += [about_after(comparison.tasks) + ABOUT_DIFFERENCES * bool(comparison.against)]
@@ -139,13 +139,13 @@ def _mean_end(runs: list[Run], axis: str) -> str:
     return format(fmean(ends), COLUMNS[axis][1]) if ends else "-"
 
 
-def difference_table(comparison: Comparison, task: Task, found: dict) -> str:
-    """Return the table of how far methods are above the one they are compared with, with Welch's t
-    intervals; "" below two finished runs of each.
+def difference_table(comparison: Comparison, task: Task, found: dict, name: str) -> str:
+    """Return the table of how far methods are above the one of that name, with Welch's t intervals;
+    "" below two finished runs of each.
 
     Means over training are compared where the updates of both lie at the same turns.
     """
-    base = next((m for m in comparison.methods if m.name == comparison.against), None)
+    base = next(m for m in comparison.methods if m.name == name)
     several = [m for m in comparison.methods if len(finished_runs(found[task, m])) > 1]
     if base not in several or len(several) < 2:
         return ""

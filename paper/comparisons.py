@@ -47,7 +47,7 @@ COMPARISONS = {
         "all tasks. VinePPO's is not tuned. Its turns are those it trains on and those of the "
         "continuations that value them, one from each state instead of the published nine.",
         factors=(0.5, 1.0, 2.0),
-        against="dual-gae",
+        against=("dual-gae",),
         findings="- These runs began with other models/tiny and models/tiny-babaisai than those of "
         "today, see [the cloned models](README.md#the-cloned-models).\n"
         "- Our estimator, GAE over tokens, GAE over turns and GiGPO end alike, above .98 "
@@ -94,7 +94,7 @@ COMPARISONS = {
         "The first row is the unchanged method: one critic layer, weight 3 on first tokens, a "
         "warm-up of 40 batches, gamma_step .99 and lam_step .95, batches of 32 x 8 turns. Each "
         "other row changes one setting.",
-        against="dual-gae",
+        against=("dual-gae",),
         findings="- These runs began with another models/tiny than that of today, see [the cloned "
         "models](README.md#the-cloned-models).\n"
         "- After training all rows are alike: .98 to 1.00 with each seed, except one of "
@@ -143,7 +143,7 @@ COMPARISONS = {
         "cut turns or 4 of whole episodes. The actor's learning rate is the family's, times .5 "
         "for GAE over tokens and GiGPO: so a search with seed 101 in Crafter chose from .5, 1 and "
         "2 for our estimator, GAE over tokens, GRPO and GiGPO.",
-        against="dual-gae",
+        against=("dual-gae", "dual-gae-whole"),
     ),
     "trust-regions": Comparison(
         "Trust regions: ratios of tokens, turns and episodes",
@@ -166,7 +166,7 @@ COMPARISONS = {
         "rows have the dual-discount GAE. The clip range behind each kind of ratio comes from a "
         "trial on babyai-pickup with another model and seed 101 (tokens .05 and .2, turns .005, "
         ".02 and .05, episodes .005 and .02). Without clipping success fell from .5 to 0 there.",
-        against="token",
+        against=("token",),
         findings="All runs are finished.\n"
         "- Ratios of episodes do best under this load on pickup and in Crafter. In the mean over "
         "training they are above tokens at .2 by .172 [.004, .340] of success and 1.80 [.62, "
@@ -211,7 +211,7 @@ COMPARISONS = {
         "nothing but the memory. Each plays 6 updates of 32 x 8 turns, without a warm-up of the "
         "critic: in a trial with notes it explained nothing of the held-out returns.",
         memories=True,
-        against="window-8",
+        against=("window-8",),
         findings="All runs are finished. A difference has its Welch 95 % t interval over "
         "five seeds each.\n"
         "- A window of one turn fails as it must: .062, .000 and .000 after training.\n"

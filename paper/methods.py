@@ -80,7 +80,7 @@ class Comparison:
 
     factors: multiples of the family's learning rate that are tried for each method; (1,): no search
     memories: whether the methods are memories; each then begins at a success of its own
-    against: name of the method that the others are compared with
+    against: names of the methods that all others are compared with
     findings: what the runs show and do not prove, written after they were made
     """
 
@@ -90,7 +90,7 @@ class Comparison:
     about: str
     factors: tuple[float, ...] = (1.0,)
     memories: bool = False
-    against: str = ""
+    against: tuple[str, ...] = ()
     findings: str = "The runs are not finished."
 
 

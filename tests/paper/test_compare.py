@@ -265,7 +265,7 @@ def test_differences_are_welchs(tmp_path):
         if run.seed <= len(own):
             made(run, own[run.seed - 1])
     found = {(task, method): runs_of(plan, task, method) for method in plan.comparison.methods}
-    table = difference_table(plan.comparison, task, found)
+    table = difference_table(plan.comparison, task, found, "dual-gae")
     assert (
         "| above dual-discount GAE (ours) | after training | in the mean over training |" in table
     )
@@ -274,7 +274,7 @@ def test_differences_are_welchs(tmp_path):
     # the same curve, but each of its updates comes later
     warmed = found[task, plan.comparison.methods[0]][1]
     warmed.warmup.append({"warmup/turns": 256})
-    table = difference_table(plan.comparison, task, found)
+    table = difference_table(plan.comparison, task, found, "dual-gae")
     assert "| critic: a head alone | +0.300 [-0.004, +0.604] | - |" in table
 
 
