@@ -55,8 +55,7 @@ class Call:
 def retried(same: list[Call], retries: int) -> Call:
     """Return the call that a retry repeats. Of equal ones each has its own client, so it is one
     that was repeated less often, and of these the one repeated most, or else the newest."""
-    newest_first = reversed(same)
-    call = max(newest_first, key=lambda call: (call.retries < retries, call.retries))
+    call = max(reversed(same), key=lambda call: (call.retries < retries, call.retries))
     call.retries = retries
     return call
 
@@ -94,7 +93,7 @@ class Session:
             if self.closed:
                 raise Refused(*ENDED)
             same = [call for call in self.calls if (call.key, call.dialect) == (key, dialect)]
-            if retries and same:
+            if retries > 0 and same:
                 return retried(same, retries)
             request = dialect.parse(json.loads(body), self.sampling, self.conversations)
             request.tokens = self.tokens.check(request)
