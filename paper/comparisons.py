@@ -146,9 +146,9 @@ COMPARISONS = {
         against=("dual-gae", "dual-gae-whole"),
         findings="In Crafter all runs are finished; in babyai-open they have begun.\n"
         "- A critic pays on equal batches. On 8 whole episodes per update ours ends 3.760 [1.615, "
-        "5.906] above GRPO and 1.903 [1.101, 2.706] above GiGPO, although the warm-up of its critic "
-        "is part of the turns. It had 1 % and 4 % more turns than GiGPO and GRPO, because the "
-        "last update ends with its episodes.\n"
+        "5.906] above GRPO and 1.903 [1.101, 2.706] above GiGPO, although the warm-up of its "
+        "critic is part of the turns. It had 1 % and 4 % more turns than GiGPO and GRPO, because "
+        "the last update ends with its episodes.\n"
         "- The batch makes no difference that five seeds decide: whole episodes are above cut "
         "turns by 0.349 [-0.398, 1.096].\n"
         "- Nor do the discounts within a turn: GAE over turns is above ours by 0.09 [-0.77, 0.95]. "
