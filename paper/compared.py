@@ -6,6 +6,7 @@ from statistics import fmean
 from paper.curves import AXES, AXES_OF_MEMORIES, curves, finished_runs, points, spent
 from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
 from paper.methods import SEARCH_SEEDS, Comparison, Method, Task
+from paper.pages import write_page
 from paper.prompt_lengths import lengths_table
 from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.runs import read_run
@@ -48,10 +49,9 @@ def write_comparison(path: Path, comparison: Comparison, about: str, plan) -> No
         parts[-1] += "".join(f"\n\n{table}" for table in tables if table)
     parts += [about_after(comparison.tasks) + ABOUT_DIFFERENCES * bool(comparison.against)]
     parts.append(about_commits(found))
-    parts.append(f"## Findings\n\n{comparison.findings}")
     if table := overall_table(comparison, found):
         parts.insert(4, f"## All tasks\n\n{table}")
-    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    write_page(path, *parts)
 
 
 def axes_of(comparison: Comparison) -> tuple[str, ...]:

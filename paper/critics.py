@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.run_file import rewritten
+from paper.pages import write_page
 from paper.quantities import final_evaluation
 from paper.rows import flags_of
 from paper.runs import PlannedRun, execute, planned_run, read_run, relative
@@ -55,8 +56,7 @@ def write_critics(path: Path, about: str, planned: list[PlannedRun]) -> None:
     for run in planned:
         if (found := judged(run)) is not None:
             parts += section(path, run, found)
-    with rewritten(path) as file:
-        file.write("\n\n".join(parts) + "\n")
+    write_page(path, *parts)
 
 
 def judged(run: PlannedRun) -> dict[int, list[State]] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paper.effects import MARGIN, OVER_SEEDS, RULE, verdict
 from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
+from paper.pages import write_page
 from paper.quantities import error_before, final_evaluation, initial_evaluation
 from paper.results import MEASURES, finished_by_row, measured, missing_runs
 from paper.rows import SCALES, PaperRow, flags_of
@@ -80,7 +81,7 @@ def write_generalisation(path: Path, about: str, planned: list[PlannedRun]) -> N
         f"{RULE} The margin is {MARGIN}.{OVER_SEEDS}".strip(),
         missing_runs(runs),
     ]
-    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    write_page(path, *parts)
 
 
 def _env_row(env: str, found: dict[str, list[Run]]) -> list[str]:

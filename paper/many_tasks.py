@@ -11,6 +11,7 @@ from statistics import fmean
 
 from paper.curves import spent
 from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
+from paper.pages import write_page
 from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.results import finished_by_row, missing_runs
 from paper.rows import SCALES, PaperRow, flags_of
@@ -93,7 +94,7 @@ def write_many_tasks(path: Path, about: str, planned: list[PlannedRun]) -> None:
         f"Commits: {', '.join(commits) or '-'}.{ABOUT_INTERVALS}",
         missing_runs(runs),
     ]
-    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    write_page(path, *parts)
 
 
 def success(runs: list[Run], envs: list[str]) -> dict[int, float]:

@@ -81,7 +81,6 @@ class Comparison:
     factors: multiples of the family's learning rate that are tried for each method; (1,): no search
     memories: whether the methods are memories; each then begins at a success of its own
     against: names of the methods that all others are compared with
-    findings: what the runs show and do not prove, written after they were made
     """
 
     title: str
@@ -91,7 +90,6 @@ class Comparison:
     factors: tuple[float, ...] = (1.0,)
     memories: bool = False
     against: tuple[str, ...] = ()
-    findings: str = "The runs are not finished."
 
 
 def run_name(task: Task, method: Method, factor: float) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paper.effects import claims_part, effects_part
 from paper.intervals import ABOUT_INTERVALS, seeds_text
+from paper.pages import write_page
 from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.ranks import ranks_part
 from paper.rows import PaperRow, PaperTable
@@ -34,19 +35,18 @@ TableRuns = list[tuple[PaperRow, int, Run | None]]  # row, seed, and the run if 
 def write_results(path: Path, table: PaperTable, about: str, runs: TableRuns) -> None:
     """Write the page, with the charts of a figure beside it. about: description of the scale"""
     trained = [run for _, _, run in runs if run is not None and run.metrics]
-    text = results_page(table, about, runs)
+    parts = [results_page(table, about, runs)]
+    drawn = {}
     if table.scenes and trained:
-        file = f"{path.stem}.png"
-        (path.parent / file).write_bytes(draw_scenes(by_row(table, runs)))
-        text += f"\n![{file}]({file})\n"
+        drawn[f"{path.stem}.png"] = draw_scenes(by_row(table, runs))
     if table.pictures and trained:
-        drawn = draw_charts(group_runs(trained))
-        for name in table.pictures:
-            if name in drawn:
-                file = f"{path.stem}-{name}.png"
-                (path.parent / file).write_bytes(drawn[name])
-                text += f"\n![{file}]({file})\n"
-    path.write_text(text, encoding="utf-8")
+        charts = draw_charts(group_runs(trained))
+        names = [name for name in table.pictures if name in charts]
+        drawn |= {f"{path.stem}-{name}.png": charts[name] for name in names}
+    for file, picture in drawn.items():
+        (path.parent / file).write_bytes(picture)
+        parts.append(f"![{file}]({file})")
+    write_page(path, *parts)
 
 
 def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
@@ -67,7 +67,7 @@ def results_page(table: PaperTable, about: str, runs: TableRuns) -> str:
         effects_part(table.effects, by_name),
         missing_runs(runs),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in parts if part)
 
 
 def by_row(table: PaperTable, runs: TableRuns) -> list[tuple[PaperRow, list[Run]]]:

@@ -163,10 +163,13 @@ def test_the_page_shows_its_progress(tmp_path, capsys, monkeypatch):
     for axis in ("turns", "minutes"):
         picture = runs / f"estimators-babyai-pickup-{axis}.png"
         assert picture.read_bytes().startswith(b"\x89PNG") and picture.name in text
-    # the same command goes on with that run
+    # the same command goes on with that run, and leaves what people wrote in the page
+    path.write_text(text + "\n## Findings\n\n- None yet.\n")
     assert reproduce.main([*words, "--only", "babyai-pickup-turn-gae"]) == 0
     assert executed[7] == executed[6]
     assert "7 of 112 runs are finished." in path.read_text()
+    assert path.read_text().endswith("\n\n## Findings\n\n- None yet.\n")
+    assert path.read_text().count("## Findings") == 1 and not [*runs.glob("*.md.*")]
     assert "0.800 [0.800, 0.800]" in path.read_text()
     capsys.readouterr()
     assert reproduce.main([*words, "--only", "crafter"]) == 2
