@@ -13,7 +13,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.peers.page import write_page
+from benchmarks.peers.page import write_peers
 from benchmarks.peers.perform import make
 from benchmarks.peers.plan import TASKS, PeerRun, Plan
 from common.plugins import UserError
@@ -54,7 +54,7 @@ def compare(args) -> int:
             plan.make_model(task)
         if code := make_all(args, plan, page):
             return code
-    write_page(page, plan)
+    write_peers(page, plan)
     print(page)
     return 0
 
@@ -80,7 +80,7 @@ def make_some(args, plan: Plan, page: Path, runs: list[PeerRun]) -> int:
         if code := make(plan, run, args.trl, args.dry_run):
             return code
         if not args.dry_run:
-            write_page(page, plan)
+            write_peers(page, plan)
     return 0
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from paper.compared import about_after, task_table
 from paper.curves import AXES, curves, finished_runs, points
 from paper.methods import Comparison, Task
+from paper.pages import write_page
 from reports.evaluations import markdown_table
 from reports.run_files import Run
 
@@ -63,27 +64,9 @@ rows in every group. So our code computes the advantage within each group of 8 e
 it as the reward, from which TRL only subtracts the mean of the batch. TRL contributes generation,
 log-probs, the loss and the optimizer.
 """
-SEEN = """
-- **Success after training: all methods learn both tasks.** The means are .96 to .98 on
-  tools-calculator and .98 to 1.00 on babyai-goto. On tools-calculator our GRPO ends a little lower
-  (.961) than TRL's (.976 and .978).
-- **Turns: GRPO needs fewer,** except for one seed of TRL's default. On tools-calculator it reaches
-  .9 after 2,200 to 5,100 turns, and our default after 8,200 to 8,400, of which the critic's warm-up
-  takes 5,120. On babyai-goto our default takes 13,100 to 14,100 turns, of which the warm-up takes
-  10,240. After the warm-up our default needs 2,800 to 3,800 turns. Episodes are short in both
-  tasks, so the value of a critic over hundreds of turns is not tested here. Our GRPO averaged the
-  last 100 episodes to end, which are the longer ones in a batch of whole episodes. It may therefore
-  reach .9 a little earlier than the table shows.
-- **Processor time: with the same optimizer steps, our GRPO costs less per turn,** by a sixth on
-  tools-calculator (4.0 and 4.8 seconds for 1,000 turns) and by a quarter on babyai-goto (7.4 and
-  10.0). TRL's default, with one step per batch, costs least (3.1 and 6.2).
-- Three seeds do not decide a difference in turns between our GRPO and TRL's. On babyai-goto TRL's
-  default, with one step per batch, learns more slowly on average than both methods that take more
-  steps.
-"""
 
 
-def write_page(path: Path, plan) -> None:
+def write_peers(path: Path, plan) -> None:
     """Write the page and its pictures beside it. plan: `benchmarks.peers.plan.Plan`"""
     comparison = Comparison(TITLE, plan.tasks, plan.methods, ABOUT)
     found = {(task, m): plan.of(task, m) for task in plan.tasks for m in plan.methods}
@@ -96,13 +79,8 @@ def write_page(path: Path, plan) -> None:
                 file = f"{path.stem}-{task.env}-{axis}.png"
                 (path.parent / file).write_bytes(png)
                 parts.append(f"![{file}]({file})")
-    parts += [
-        about_after(plan.tasks),
-        f"## Findings\n{SEEN.rstrip()}",
-        EQUAL.strip(),
-    ]
-    parts += ["## Learning rate search", search_table(plan)]
-    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    parts += [about_after(plan.tasks), EQUAL.strip(), "## Learning rate search", search_table(plan)]
+    write_page(path, *parts)
 
 
 def progress(found: dict) -> str:

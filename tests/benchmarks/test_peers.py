@@ -12,7 +12,7 @@ from transformers.utils import get_json_schema
 
 import arguments
 from benchmarks.peers import compare, learning, perform, trl_grpo
-from benchmarks.peers.page import write_page
+from benchmarks.peers.page import write_peers
 from benchmarks.peers.plan import FACTORS, METHODS, SEARCH_SEED, TASKS, PeerRun, Plan
 from benchmarks.peers.turns import TurnRollouts, rows_of
 from common.plugins import UserError
@@ -161,7 +161,7 @@ def test_the_page_shows_recorded_and_missing_runs(tmp_path):
         made(plan, TOOLS, DUAL, 1.0, seed, 0.8)
     initial = [EVALUATION | {"update": 0, "eval/success": 0.28}]
     write_run(plan.before(TOOLS).path, evals=initial, env_name=TOOLS.env, eval_only=True)
-    write_page(tmp_path / "peer-trl.md", plan)
+    write_peers(tmp_path / "peer-trl.md", plan)
     page = (tmp_path / "peer-trl.md").read_text()
     assert "4 of 24 runs are finished" in page and "Versions: trl 1.16.0, ours at" in page
     [table, soon, search] = [line for line in page.splitlines() if TRL.label in line][:3]
