@@ -25,6 +25,7 @@ LIBRARIES = [
     "torch",
     "torch.distributed",
     "torch.utils.tensorboard",
+    "deepspeed",
     "transformers",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",

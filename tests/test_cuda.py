@@ -9,6 +9,7 @@ import pytest
 import torch
 from cuda_mutants import MISTAKES
 from cuda_runs import SETTINGS, SMALL, train
+from fake_cuda import TWO_GPUS
 from fake_cuda.build import compiler
 from ranks import train as train_on_fixed_turns
 from real_runs import CLOCK, run
@@ -18,7 +19,6 @@ if compiler() is None:
     pytest.skip("the fake GPU needs g++", allow_module_level=True)
 
 ROOT = Path(__file__).resolve().parents[1]
-TWO_GPUS = [("FAKE_CUDA_DEVICES", "2")]
 LOOK = """
 from vllm.model_executor.models.registry import ModelRegistry
 ModelRegistry.models["Qwen2ForCausalLM"].inspect_model_cls()
@@ -83,8 +83,7 @@ def test_packed_attention_is_that_of_padded_rows(runs):
 
 def test_two_ranks_compute_what_one_process_does(tmp_path):
     program = ["tests/ranks.py", tmp_path / "out.pt", "2", "3"]  # stages of ZeRO
-    gpus = dict(at_start=TWO_GPUS, DS_ACCELERATOR="cuda")  # the tests' own is the CPU's
-    passes(run(program, ranks=2, **gpus))
+    passes(run(program, ranks=2, at_start=TWO_GPUS))
     expected, _ = train_on_fixed_turns("0")
     for parameters, _ in torch.load(tmp_path / "out.pt", map_location="cpu").values():
         assert_close(parameters, expected, atol=1e-4, rtol=0)
@@ -93,9 +92,8 @@ def test_two_ranks_compute_what_one_process_does(tmp_path):
 def test_main_trains_on_two_ranks_as_it_does_on_one(tmp_path):
     small = [*SMALL.split(), "--model", "models/tiny", "--w-epoch", "2", "--w-fraction", "0.5"]
     command = ["main.py", *small, "--dtype", "float32", "--run-dir"]
-    gpus = dict(at_start=TWO_GPUS, DS_ACCELERATOR="cuda")
-    passes(run([*command, tmp_path / "two", "--zero-stage", "2"], ranks=2, **gpus))
-    passes(run([*command, tmp_path / "one"], **gpus))
+    passes(run([*command, tmp_path / "two", "--zero-stage", "2"], ranks=2, at_start=TWO_GPUS))
+    passes(run([*command, tmp_path / "one"], at_start=TWO_GPUS))
     [ours], [theirs] = metrics(tmp_path / "two"), metrics(tmp_path / "one")
     known = {name: value for name, value in theirs.items() if value is not None}
     assert {name: ours[name] for name in known} == pytest.approx(known, rel=1e-3, abs=1e-3)
@@ -105,8 +103,7 @@ def test_main_trains_in_shards_and_vllm_gets_them_whole(tmp_path):
     pytest.importorskip("vllm")
     small = [*SMALL.split(), "--model", "models/tiny", "--engine", "vllm", "--dtype", "float32"]
     command = ["tests/cuda_vllm.py", *small, "--zero-stage", "3", "--run-dir", tmp_path]
-    gpus = dict(at_start=TWO_GPUS, DS_ACCELERATOR="cuda", TORCHDYNAMO_DISABLE="1")
-    passes(run(command, ranks=2, **gpus))
+    passes(run(command, ranks=2, at_start=TWO_GPUS, TORCHDYNAMO_DISABLE="1"))
     [found] = metrics(tmp_path)
     assert found["ppo/ratio_first_minibatch"] == pytest.approx(1, abs=1e-5)
     assert found["engine/logp_gap_mean"] < 1e-5 and found["engine/push_gap"] < 1e-5

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fake_cuda import TWO_GPUS
 from fake_cuda.build import compiler
 from real_runs import run
 
@@ -14,7 +15,6 @@ QUICK = {  # row of the table -> what is smaller here
     "ZeRO 2": dict(hidden=256),
     "ZeRO 3, LoRA": dict(n_layers=1, turns=4),
 }
-TWO_GPUS = [("FAKE_CUDA_DEVICES", "2")]
 
 
 @pytest.mark.skipif(compiler() is None, reason="the fake GPU needs g++")
@@ -23,8 +23,7 @@ def test_the_estimate_is_within_five_percent_of_the_peak(name):
     """`python tests/fake_cuda -m benchmarks.memory` makes the whole table."""
     row = ON_A_GPU[name] | dict(n_layers=2) | QUICK[name]
     program = ["-m", "benchmarks.memory", json.dumps(row)]
-    gpus = dict(at_start=TWO_GPUS, DS_ACCELERATOR="cuda")
-    ended = run(program, ranks=row.get("ranks", 0), **gpus)
+    ended = run(program, ranks=row.get("ranks", 0), at_start=TWO_GPUS)
     assert ended.returncode == 0, ended.stderr[-3000:]
     for measured, estimated in json.loads(ended.stdout.splitlines()[-1]).values():
         assert estimated == pytest.approx(measured, rel=0.05)
