@@ -14,7 +14,7 @@ MEMORY_TURNS = 5  # turns of memory: the paper clears its history every five ste
 
 
 def changed(name: str, label: str, turns: int = 1, **flags) -> PaperRow:
-    return PaperRow(CLAIM_TASK, label, f"{CLAIM_TASK}{name}", memory=turns, flags=flags, seeds=3)
+    return PaperRow(CLAIM_TASK, label, f"{CLAIM_TASK}{name}", memory=turns, flags=flags)
 
 
 WINDOW_ROW = changed(f"-n{MEMORY_TURNS}", "window of 5 turns", MEMORY_TURNS)

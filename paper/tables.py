@@ -73,7 +73,7 @@ PICKUP_ROW = TRAINED_ROWS[list(TRAINED_SUCCESS).index(PICKUP)]
 UNDISCOUNTED = f"{PICKUP}-undiscounted"
 LENGTH_ROWS = [
     PaperRow(PICKUP, f"{PICKUP}, memory length {n}", PICKUP + f"-n{n}" * (n > 1), n,
-             (ZERO_SHOT[PICKUP][n], PICKUP_ROW.paper[1] if n == 1 else "-"), seeds=3)
+             (ZERO_SHOT[PICKUP][n], PICKUP_ROW.paper[1] if n == 1 else "-"))
     for n in LENGTHS[:4]
 ]  # fmt: skip
 LENGTH_NAMES = [row.name for row in LENGTH_ROWS]

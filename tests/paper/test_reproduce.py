@@ -32,9 +32,9 @@ COUNTS = {
     "table2": (3, 3),
     "table3": (27, 9 * 5),
     "figure3": (6, 10),
-    "figure4": (12, 12),
+    "figure4": (12, 4 * 5),
     "figure5": (27, 8 * 5 + 3),
-    "claims": (36, 36),
+    "claims": (36, 11 * 5 + 3),
     "babaisai": (40, 40),
     "generalisation": (3 + 6 + 6 * 3, 5 + 6 + 6 * 5),  # trainings; 6 environments; 6 elsewhere
     "critic": (4, 4),
