@@ -16,7 +16,8 @@ def fit_text(chat: Chat, prompt_of: Callable, most: Callable, prompt_limit: int)
     others = [message for message in question if message["role"] != "system"] or question
     longest = max(others, key=lambda message: len(message["content"]))
     for long in ([longest], others):  # if the longest is not enough, all of them
-        n, prompt = most(partial(_shorter, question, long), len(longest["content"]) - 1, prompt_of)
+        at_most = max(0, len(longest["content"]) - 1)
+        n, prompt = most(partial(_shorter, question, long), at_most, prompt_of)
         if n >= 0:
             return prompt
     if not (chat.now and any(message["role"] != "system" for message in chat.head)):

@@ -41,7 +41,9 @@ def bounded_policy_loss(
         where old_logps come from the engine (--tis-cap): a single token of theirs may be far off.
         It truncates importance weights (Ionides 2008), and is the dual clip of Ye et al. (2020).
     """
-    return surrogate((logps - old_logps).exp().clamp(max=cap), advantages, least, most)
+    ratio = (logps - old_logps).exp()
+    loss, clipped = surrogate(ratio.clamp(max=cap), advantages, least, most)
+    return loss, clipped | (ratio > cap)  # such a token gets no gradient either
 
 
 def make_old_logps(clip: float | str) -> Callable:

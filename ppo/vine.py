@@ -122,16 +122,19 @@ def sampled_values(
     """Return V of the state before and after each turn of an environment.
 
     An episode's end is worth 0, at a time limit, too. If a fault ended it, or if faults cut all
-    continuations of a state, no better number is known for what follows than V before.
+    continuations of a state, no better number is known for what follows than V before. A state
+    whose own continuations were all cut is worth what its turn earned: the advantage is 0.
     """
     known = [fmean(state.returns) if state.returns else None for state in states]
-    ahead = known[len(turns)] if len(states) > len(turns) else None
+    ahead = known[len(turns)] if len(states) > len(turns) else None  # None: not known
     pairs = []
     for turn, value in reversed([*zip(turns, known, strict=False)]):
-        step = turn.step
-        ahead = 0.0 if step.done and not step.fault else ahead
-        if value is None:  # what the turn itself earned: its advantage is 0
-            value = step.reward + gamma * (ahead or 0.0)
-        pairs.append((value, value if step.fault or ahead is None else ahead))
-        ahead = value
+        if turn.step.done:  # what was ahead is another episode
+            ahead = None if turn.step.fault else 0.0
+        if value is not None:
+            pairs.append((value, value if ahead is None else ahead))
+            ahead = value
+        else:
+            pairs.append((turn.step.reward + gamma * (ahead or 0.0), ahead or 0.0))
+            ahead = pairs[-1][0] if ahead is not None else None
     return pairs[::-1]

@@ -80,7 +80,8 @@ def _critic_figures(batch) -> dict[str, float | None]:
 
 def _is_cut(response) -> bool:
     """Whether the response limit ended the reasoning, so that it has no answer and no action."""
-    return "<think>" in response.text and "</think>" not in response.text
+    text = response.text
+    return response.truncated and "<think>" in text and "</think>" not in text
 
 
 def engine_logps(batch) -> Tensor:

@@ -1,7 +1,7 @@
 """The engine's log-probs as log pi_old, without a pass of the actor (--tis-cap).
 
 They are a little off, because the engine's kernels round differently. So the first ratios are not
-1, and a cap bounds them (`ppo.terms.capped_policy_loss`).
+1, and a cap bounds them (`ppo.terms.bounded_policy_loss`).
 """
 
 from typing import NamedTuple

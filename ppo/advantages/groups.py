@@ -58,6 +58,8 @@ def gigpo(batch: Batch) -> Tensor:
     compared[turns] = returns[turns] - group_sums(returns[turns], same) / group_sums(
         torch.ones_like(returns[turns]), same
     )
+    # One that is alone would only be compared with itself, where an observation comes again.
+    compared[episodes.of_turns(episodes.count) == 1] = 0.0
     # Divided by the deviation, groups that nearly always win or fail would count most.
     centred = episodes.returns - episodes.mean()
     return batch.spread(episodes.of_turns(centred) + OMEGA * compared)

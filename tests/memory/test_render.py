@@ -119,6 +119,10 @@ def test_too_long_without_history():
     for turns in (0, 1, 30):
         with pytest.raises(ValueError, match=message):
             Renderer(TOKENIZER, 7)(conversation(turns))
+    # nothing but the system prompt could be shortened
+    empty = [{"role": "system", "content": "rules"}, {"role": "user", "content": ""}]
+    with pytest.raises(ValueError, match="prompt limit 6 is below the system prompt"):
+        Renderer(TOKENIZER, 6)(empty)
 
 
 @settings(max_examples=60, deadline=None)

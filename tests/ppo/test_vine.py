@@ -141,6 +141,13 @@ def test_faults_and_lost_continuations():
     assert sampled_values(turns(going, going), states([5], [], [4]), 0.5) == [(5, 3), (3, 4)]
     # none at the cut
     assert sampled_values(turns(going), states([5], []), 0.5) == [(5, 5)]
+    # neither before a fault nor after it: the turn's advantage is 0, and it says nothing of the
+    # state before; the next episode (7) never does
+    lost = [(5, 5), (0, 0), (7, 4)]
+    assert sampled_values(turns(going, fault, going), states([5], [], [7], [4]), 0.5) == lost
+    assert sampled_values(turns(going, fault), states([5], []), 0.5) == lost[:2]
+    # neither before a turn nor at the cut
+    assert sampled_values(turns(going, going), states([5], [], []), 0.5) == [(5, 5), (1, 0)]
 
 
 # ---- the program --------------------------------------------------------------------------------

@@ -32,6 +32,18 @@ def test_figures_of_a_batch_by_hand():
     assert metrics["kl/ref"] == pytest.approx(-0.095 / 3)
 
 
+def test_a_thought_is_cut_by_the_limit_alone():
+    for text, truncated, share in (
+        ("<think>red, so", True, 1.0),
+        ("<think>I give up", False, 0.0),  # the model's own end
+        ("<think>red</think>go", True, 0.0),
+    ):
+        rollouts = make_collection(1, 1)
+        play(rollouts, 0, replace(answer([1], [5, 6], truncated=truncated), text=text))
+        rollouts.finish(0, make_prompt([4]))
+        assert batch_figures(scored(rollouts))["rollout/cut_thoughts"] == share, text
+
+
 KEYS = """rollout/success rollout/return rollout/episode_len rollout/valid_action
 rollout/response_tokens rollout/truncated_responses rollout/prompt_overflow kl/ref kl/ref_think
 kl/ref_action engine/logp_gap_mean engine/logp_gap_p99"""
