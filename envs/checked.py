@@ -6,6 +6,7 @@ wrappers unpack them. `envs.pool.host` applies the same checks to every environm
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import gymnasium
 
@@ -24,6 +25,14 @@ from envs.contract import (
 )
 from envs.credit import credited
 from envs.text_env import Observation, Step, TextEnv, observation_of, step_of
+
+# The trainer's own figures of episodes and turns, as `rollout/NAME` or `eval/NAME`
+TAKEN = frozenset(
+    """success return episode_len episodes first_under_way reward valid_action response_tokens
+    truncated_responses cut_thoughts prompt_tokens prompt_overflow prompt_shortened reencoded
+    continued_turns continued_prompt_tokens continued_response_tokens env_faults success_low
+    success_high return_stderr temperature thought_information""".split()
+)
 
 
 class Checked(gymnasium.Wrapper):
@@ -98,4 +107,8 @@ def checked_act(env: gymnasium.Env, response: str) -> Step:
     check_texts(env, "step", info, ("kept_response", "action"))
     check_keys(env, "step", info, ("valid", "action_at", "success"))
     check_info(env, "step", info)
-    return credited(step_of(response, *answer), *info.get("earlier", ()))
+    step = step_of(response, *answer)
+    if TAKEN & step.metrics.keys():  # else they would replace the trainer's figures, or be lost
+        named = {f"own_{k}" if k in TAKEN else k: x for k, x in step.metrics.items()}
+        step = replace(step, metrics=named)
+    return credited(step, *info.get("earlier", ()))

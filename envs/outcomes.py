@@ -7,6 +7,7 @@ a time-out, a lack of memory, disk or packages, and what a program declares.
 
 import errno
 import re
+import socket
 from collections.abc import Iterator
 
 from envs.errors import BrokenContract, EnvError, Fault
@@ -20,8 +21,18 @@ FAULTS = (
     MemoryError,
     TimeoutError,
 )
-# Exceptions of SDKs and HTTP clients for a lost connection, which do not derive from OSError
-CONNECTION_ERRORS = {"APIConnectionError", "ClientConnectionError", "TransportError"}
+# Exceptions of SDKs and clients for a lost connection, which do not derive from Python's own
+CONNECTION_ERRORS = {
+    "APIConnectionError",  # openai, anthropic
+    "ChunkedEncodingError",  # requests
+    "ClientConnectionError",  # aiohttp
+    "ConnectionClosed",  # websockets
+    "ConnectionError",  # requests
+    "IncompleteRead",  # http.client
+    "ProtocolError",  # urllib3
+    "TransportError",  # httpx
+}
+NO_NAME_SERVER = (socket.EAI_AGAIN, socket.EAI_FAIL)  # and not a name that the policy made up
 # Of asyncio's RuntimeErrors about clients and locks
 LOOP = re.compile("(?i)event loop|different loop")
 NUMBERS = {  # of an OSError for which the machine is the reason, and no file that the policy named
@@ -48,9 +59,10 @@ def caused_by_policy(error: BaseException, faults: tuple[type[BaseException], ..
 def _is_fault(error: BaseException, faults: tuple) -> bool:
     names = {parent.__name__ for parent in type(error).__mro__}
     number = error.errno if isinstance(error, OSError) else None
+    numbers = NO_NAME_SERVER if isinstance(error, socket.gaierror) else NUMBERS
     if isinstance(error, RuntimeError) and LOOP.search(str(error)):
         return True
-    return isinstance(error, (*FAULTS, *faults)) or number in NUMBERS or names & CONNECTION_ERRORS
+    return isinstance(error, (*FAULTS, *faults)) or number in numbers or names & CONNECTION_ERRORS
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -43,6 +43,8 @@ def _share(part: float, whole: int) -> float | None:
 def check_figures(transcript: Transcript) -> dict:
     """Return all figures of a transcript. The percentile uses the nearest rank."""
     turns, lengths = len(transcript.lengths), sorted(transcript.lengths)
+    if not turns:  # the policy was asked for nothing: all requests were untrained, say
+        return {"turns": 0, "episodes": transcript.episodes}
     totals = {"turns": turns, "episodes": transcript.episodes}
     return totals | {
         "valid_action": transcript.valid / turns,
@@ -80,6 +82,8 @@ def write_check(run_dir: Path, transcript: Transcript, title: str) -> str:
 def check_summary(figures: dict, title: str) -> str:
     """Return Markdown that is also readable in a terminal."""
     turns, episodes = figures["turns"], figures["episodes"]
+    if not turns:
+        return f"{title}: {episodes} episodes, no turn of the policy's\n"
     common = list(figures["actions"].items())[:20]  # free text can have any number of actions
     noun = "messages" if figures["messages"] == 1 else "actions"
     actions = "tool calls per turn" if figures["messages"] == 1 else "executed actions"
@@ -110,7 +114,7 @@ def _code(action: str) -> str:
 def check_examples(figures: dict) -> str:
     """Return Markdown. Texts are indented, so that nothing in them acts as markup."""
     parts = []
-    for kind, row in figures["failures"].items():
+    for kind, row in figures.get("failures", {}).items():
         if example := row["example"]:
             parts.append(f"\n## {kind}\n\nseed {example['seed']}, turn {example['turn']}\n")
             for name in ("observation", "response", "executed", "fault"):

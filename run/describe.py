@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from common.masked import masked
+from common.run_file import read_text
 from run.earlier import args_file, changes, saved_args
 from run.files import write_text
 
@@ -36,7 +37,7 @@ def write_args(run: Path, args) -> None:
     """
     about = describe_run(args)
     if args.resume:
-        old = (run / "args.json").read_text(encoding="utf-8")
+        old = read_text(run / "args.json")
         warn_of_versions(json.loads(old).get("versions", {}), about["versions"])
         changed = changes(args, saved_args(run))
         if args.eval_only or not changed:
@@ -51,7 +52,7 @@ def restore_args(run: Path) -> None:
     """Write args.json again if it is lost and a checkpoint has a copy."""
     copy = args_file(run)
     if copy is not None and copy != run / "args.json":
-        write_text(run / "args.json", copy.read_text(encoding="utf-8"))
+        write_text(run / "args.json", read_text(copy))
         print(f"{run / 'args.json'} is there again, from {copy.parent.name}")
 
 

@@ -14,6 +14,7 @@ from common.estimator import has_critic
 from common.flags import spelled
 from common.masked import masked
 from common.plugins import UserError
+from common.run_file import read_text
 
 
 def folder(text: str) -> Path:
@@ -67,9 +68,11 @@ def saved_args(run: Path) -> dict:
     if path is None:
         raise UserError(f"--resume {run}: no run there (args.json is missing)")
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(read_text(path))
         saved = about["args"] | {"model": model_begun(about)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise UserError(f"--resume {run}: {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
         line = f"--resume {run}: its args.json does not describe a run"
         remedy = f"; if you delete it, {copies(run)[0]} takes its place" if copies(run) else ""
         raise UserError(line + remedy) from error

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from common.plugins import UserError
+from common.run_file import open_file
 from run.saved import is_complete, turns_made
 
 LOGS = ("metrics", "warmup", "eval", "eval_episodes", "trajectories", "faults")  # .jsonl files
@@ -20,12 +21,16 @@ def logs(run: Path) -> list[Path]:
 def cut_back(run: Path, sizes: dict[str, int], kept: dict[str, bytes]) -> None:
     """Cut the logs to their sizes at the checkpoint, and append what is `kept` of each.
 
-    UserError: a log is shorter than it was at the checkpoint; then nothing is cut
+    UserError: a log is a link, or shorter than it was at the checkpoint; then nothing is cut
     """
+    for path in logs(run):
+        if path.is_symlink():  # it may lead to any file of the user's
+            line = "is a link, which is not followed; put the file in its place"
+            raise UserError(f"--resume {run}: {path} {line}")
     for name, size in sizes.items():
         check_length(run, run / name, size)
     for path in logs(run):
-        with open(path, "r+b") as log:
+        with open_file(path, "r+b") as log:
             log.seek(sizes.get(path.name, 0))
             log.write(kept.get(path.name, b""))
             log.truncate()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from common.masked import masked
+from common.run_file import read_text
 from run.board import open_board, show_settings
 from run.files import append_records
 from run.track import make_tracker
@@ -54,7 +55,7 @@ class Records:
         """Show the figures that the logs have of step `made`. TensorBoard had to forget this step,
         for the evaluation after `made` updates may be played again."""
         for path in (self.directory / file for file in BOARD):
-            for line in path.read_text().splitlines() if path.exists() else ():
+            for line in read_text(path).splitlines() if path.exists() else ():
                 with suppress(ValueError):  # a line that was filled in is empty
                     record = json.loads(line)
                     if record.pop("update") == made:

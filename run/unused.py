@@ -45,6 +45,9 @@ def refuse_unused(args, typed: dict) -> None:
         raise UserError(f"--log-envs {args.log_envs} is more than --n-env {args.n_env}")
     if typed.get("upstream") and not args.env_name.startswith("agent:"):
         raise UserError(f"--upstream is for agents, and {args.env_name} is none; leave it out")
+    if "history_thinking" in typed and args.memory == "verbatim":
+        line = "an agent's program decides what it sends again"
+        raise UserError(f"{line}; leave --history-thinking out")
     if args.eval_only:
         if given := [flag for flag in OF_TRAINING if flag in typed]:
             raise UserError(f"--eval-only trains nothing; leave {listed(given)} out")
@@ -86,6 +89,8 @@ def unused(args) -> set[str]:
         names |= {*OF_A_CRITIC, "w_epoch"}
     if args.memory in ("full", "verbatim"):
         names |= {"memory_length"}
+    if args.memory == "verbatim":
+        names |= {"history_thinking"}
     if args.eval_only:
         names |= {*OF_TRAINING}
     if args.token_budget < longest_turn(args):

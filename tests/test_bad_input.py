@@ -143,6 +143,10 @@ FLAGS = [
     ("--log-envs 3", "--log-envs 3 is more than --n-env 2"),
     ("--upstream http://localhost:8000/v1", "--upstream is for agents, and toy is none; leave it"),
     (
+        "--env-name agent:examples.openai_agent:solve --history-thinking strip",
+        "an agent's program decides what it sends again; leave --history-thinking out",
+    ),
+    (
         "--token-budget 1025",
         "--token-budget 1025 is below a turn of --prompt-limit + --response-lim",
     ),

@@ -12,6 +12,7 @@ and a turn of a language model takes much longer.
 """
 
 import json
+import os
 import re
 import socket
 import threading
@@ -92,10 +93,18 @@ def endpoint() -> Endpoint:
     """Return this process's server, which the first call starts."""
     with _LOCK:
         if not _ENDPOINT:
+            reach_directly()
             _ENDPOINT.append(Endpoint())
             silence_late_programs()
             watch(_ENDPOINT[0].server.server_port)
         return _ENDPOINT[0]
+
+
+def reach_directly() -> None:
+    """Let the clients of this process reach 127.0.0.1 where HTTP_PROXY names a proxy."""
+    known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+    direct = f"{known},127.0.0.1" if known else "127.0.0.1"
+    os.environ.update(no_proxy=direct, NO_PROXY=direct)
 
 
 class _Handler(LocalHandler):

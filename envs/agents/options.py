@@ -16,6 +16,8 @@ FOREIGN = {
     "top_p": ((1,), "cuts the distribution off"),
     "top_k": ((-1, 0), "cuts the distribution off"),
     "min_p": ((0,), "cuts the distribution off"),
+    "typical_p": ((1,), "cuts the distribution off"),
+    "xtc_probability": ((0,), "cuts the distribution off"),
     "logit_bias": ((), "changes the distribution"),
     "presence_penalty": ((0,), "changes the distribution"),
     "frequency_penalty": ((0,), "changes the distribution"),
@@ -33,6 +35,7 @@ RESTRICTIONS = [
     "guided_regex",
     "guided_choice",
     "guided_grammar",
+    "grammar",
     "structured_outputs",
     "allowed_token_ids",
     "bad_words",
@@ -41,7 +44,14 @@ RESTRICTIONS = [
 ]
 FOREIGN.update(dict.fromkeys(RESTRICTIONS, ((0,), "allows only some tokens")))
 # Options that the engine does not get, not even for an untrained answer
-UNSUPPORTED = [*RESTRICTIONS, "best_of", "logits_processors", "use_beam_search"]
+UNSUPPORTED = [
+    *RESTRICTIONS,
+    "best_of",
+    "logits_processors",
+    "typical_p",
+    "use_beam_search",
+    "xtc_probability",
+]
 TEMPERATURES = (0.001, 1000)
 RANGES = {  # of the numbers among the options of FOREIGN
     "temperature": (0, 0),

@@ -12,6 +12,16 @@ from envs.agents.errors import Refused
 from envs.agents.options import UNSUPPORTED, foreign_sampling, option_value, sampling_of
 
 NOT_RETURNED = ["logprobs", "top_logprobs", "prompt_logprobs", "echo", "stop_token_ids"]
+REFUSED = dict.fromkeys(
+    NOT_RETURNED, "is not given here: ids and log-probs stay with the trainer"
+) | {
+    "functions": "is the old name of tools; please use tools",
+    "function_call": "is the old name of tool_choice; please use tool_choice",
+    "web_search_options": "is for a search that OpenAI hosts; write a tool of your own",
+    "audio": "is not possible: the policy writes text",
+    "continue_final_message": "begins the answer for the policy, which must sample all of it",
+    "truncate_prompt_tokens": "is not possible: the run decides what a prompt loses",
+}
 
 
 @dataclass
@@ -47,11 +57,9 @@ def request_of(body: dict, sampling: str = "refuse") -> Request:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Refused("messages must be a list that is not empty", code="invalid_request_error")
-    if body.get("functions"):
-        raise Refused("functions is the old name of tools; please use tools")
-    for name in NOT_RETURNED:
+    for name, why in REFUSED.items():
         if body.get(name):
-            raise Refused(f"{name} is not given here: ids and log-probs stay with the trainer")
+            raise Refused(f"{name} {why}")
     foreign = foreign_sampling(body) if sampling != "run" else {}
     if sampling == "refuse" and foreign:
         name, why = next(iter(foreign.items()))
@@ -62,6 +70,8 @@ def request_of(body: dict, sampling: str = "refuse") -> Request:
     template = dict(body.get("chat_template_kwargs") or {})
     if body.get("tools") and body.get("tool_choice") != "none":
         template["tools"] = body["tools"]
+        if kinds := {tool.get("type", "function") for tool in body["tools"]} - {"function"}:
+            raise Refused(f"tools must be of type function, not {', '.join(sorted(kinds))}")
     stop = body.get("stop") or []
     stop = [stop] if isinstance(stop, str) else stop
     if not all(isinstance(text, str) and text for text in stop):

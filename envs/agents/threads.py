@@ -77,6 +77,13 @@ def _is_late(error: BaseException | None) -> bool:
     return stopped or isinstance(error, SystemExit) or OVER in str(error) or CLOSED in str(error)
 
 
+def _says_over(record: logging.LogRecord) -> bool:
+    try:
+        return OVER in record.getMessage()
+    except Exception:  # a format that does not fit its arguments: logging itself reports that
+        return False
+
+
 def silence_late_programs() -> None:
     """Print no line about ended episodes, from threads and from loggers, whoever handles these."""
     report_error, handle_record = threading.excepthook, logging.Logger.callHandlers
@@ -87,7 +94,7 @@ def silence_late_programs() -> None:
 
     def handle(logger: logging.Logger, record: logging.LogRecord) -> None:
         raised = record.exc_info[1] if record.exc_info else None
-        if not (OVER in record.getMessage() or _is_late(raised)):
+        if not (_says_over(record) or _is_late(raised)):
             handle_record(logger, record)
 
     threading.excepthook, logging.Logger.callHandlers = hook, handle

@@ -1,5 +1,6 @@
 """The zero-shot check: its figures by hand, every kind of failure once, odd texts."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -226,6 +227,12 @@ def test_no_text_is_markup_and_strange_texts_are_written(tmp_path):
     assert [line for line in page.splitlines() if line.startswith("#")] == [
         "# Zero-shot check", f"## {MARKER}", f"## {INVALID}",
     ]  # fmt: skip
+
+
+def test_an_evaluation_in_which_the_policy_was_asked_for_nothing(tmp_path):
+    summary = write_check(tmp_path, Transcript(), "greedy")
+    assert summary.splitlines()[0] == "greedy: 0 episodes, no turn of the policy's"
+    assert json.loads((tmp_path / "zero_shot.json").read_text())["turns"] == 0
 
 
 def test_without_a_transcript_only_the_last_turn_is_kept():

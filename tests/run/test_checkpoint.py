@@ -554,6 +554,20 @@ def test_a_log_that_was_shortened_or_deleted_is_named(name, harm, copied):
     assert run.metrics[-1]["update"] == 4 and run.evals[-1]["update"] == 4
 
 
+@pytest.mark.parametrize("name", ["warmup.jsonl", "args.json"])
+def test_a_file_of_the_run_that_is_a_link_is_not_followed(name, copied, tmp_path, capsys):
+    """A run directory that somebody else made must not empty a file of the user's, or show it."""
+    forget_since(copied, 3)
+    shutil.move(copied / name, tmp_path / "mine")
+    (copied / name).symlink_to(tmp_path / "mine")
+    before = (tmp_path / "mine").read_bytes()
+    with pytest.raises((ValueError, SystemExit)) as refused:  # args.json: with the command line
+        resume(copied)
+    line = f"{refused.value} {capsys.readouterr().err}"
+    assert str(copied / name) in line and "is a link, which is not followed" in line
+    assert (tmp_path / "mine").read_bytes() == before
+
+
 # ---- numbers that break down ------------------------------------------------------------------
 
 

@@ -6,6 +6,9 @@ import pytest
 from conftest import make_collection, make_prompt
 from made_turns import answer, play, scored
 
+from envs.checked import TAKEN, checked_act, checked_begin
+from envs.games.toy import Toy
+from ppo.evaluation import EvaluationEpisodes
 from run.figures import batch_figures
 from storage.episodes import means
 
@@ -30,6 +33,25 @@ def test_figures_of_a_batch_by_hand():
     assert metrics["engine/logp_gap_p99"] == pytest.approx(0.0396)
     # k1 over tokens 5, 6, 8: -(.025 + .03 + .04) / 3
     assert metrics["kl/ref"] == pytest.approx(-0.095 / 3)
+
+
+def test_an_environments_own_metrics_replace_none_of_ours():
+    class Boasts(Toy):
+        def episode_metrics(self):
+            return {"success": 0.75, "reward": 5.0, "mine": 1.0}
+
+    env = Boasts()
+    checked_begin(env, 0)
+    step = checked_act(env, "ACTION: wave")
+    while not step.done:
+        step = checked_act(env, "ACTION: wave")
+    assert step.metrics == {"own_success": 0.75, "own_reward": 5.0, "mine": 1.0}
+    ours = {name.removeprefix("rollout/") for name in batch_figures(scored())}
+    assert {name for name in ours if "/" not in name} <= TAKEN
+    evaluation = EvaluationEpisodes(1, all_seeds=range(1))
+    evaluation.join()
+    evaluation.valid = [True]
+    assert {name.removeprefix("eval/") for name in evaluation.summary()} <= TAKEN
 
 
 def test_a_thought_is_cut_by_the_limit_alone():

@@ -56,6 +56,17 @@ def asking(session):
     return asking
 
 
+@pytest.mark.parametrize("known", ["", "example.org"])
+def test_the_endpoint_is_not_behind_a_proxy(known, monkeypatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, known)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    endpoint.reach_directly()
+    assert urllib.request.proxy_bypass("127.0.0.1:8000")
+    assert bool(urllib.request.proxy_bypass("example.org")) == bool(known)
+    assert not urllib.request.proxy_bypass("example.com")
+
+
 @pytest.mark.parametrize("running", [True, False])
 def test_a_stranger_is_a_thread_that_runs(running, session, monkeypatch):
     """A program may end while requests of it wait; then a new thread may have its number."""

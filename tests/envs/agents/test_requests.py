@@ -21,6 +21,9 @@ REFUSED = [
     ({"top_p": 0.9}, "top_p cuts the distribution off"),
     ({"top_k": 20}, "top_k cuts the distribution off"),
     ({"min_p": 0.1}, "min_p cuts"),
+    ({"typical_p": 0.9}, "typical_p cuts"),
+    ({"xtc_probability": 0.5}, "xtc_probability cuts"),
+    ({"grammar": "root ::= 1"}, "grammar allows only some tokens"),
     ({"logit_bias": {"3": 1}}, "logit_bias changes the distribution"),
     ({"presence_penalty": 0.5}, "presence_penalty changes"),
     ({"frequency_penalty": 0.5}, "frequency_penalty changes"),
@@ -43,7 +46,8 @@ def test_options_that_change_the_policys_distribution_are_refused_or_ignored(opt
         request(**options)
     assert refused.value.status == 400
     can_serve = not set(options) & {
-        "guided_json", "min_tokens", "ignore_eos", "best_of", "use_beam_search",
+        "guided_json", "min_tokens", "ignore_eos", "best_of", "use_beam_search", "typical_p",
+        "xtc_probability", "grammar",
     }  # fmt: skip
     assert ("or untrained can serve it" in str(refused.value)) == can_serve
     assert request("run", **options).sampling == Sampling()  # the run's own sampling
@@ -119,6 +123,12 @@ def test_options_at_their_default_values_are_accepted():
         ({"stop": [3]}, "stop must be"),
         ({"stop": [""]}, "stop must be"),
         ({"functions": [{}]}, "please use tools"),
+        ({"function_call": "auto"}, "function_call is the old name of tool_choice"),
+        ({"web_search_options": {"search_context_size": "low"}}, "that OpenAI hosts"),
+        ({"audio": {"voice": "alloy"}}, "audio is not possible: the policy writes text"),
+        ({"continue_final_message": True}, "continue_final_message begins the answer"),
+        ({"truncate_prompt_tokens": 9}, "truncate_prompt_tokens is not possible"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "of type function, not custom"),
         ({"logprobs": True}, "logprobs is not given here"),
         ({"top_logprobs": 3}, "logprobs is not given here"),
         ({"prompt_logprobs": 1}, "prompt_logprobs is not given here"),
