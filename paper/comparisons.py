@@ -110,8 +110,8 @@ COMPARISONS = {
             clipped("turn", "turns, turn:0.02", "turn:0.02"),
             clipped("episode", "episodes, episode:0.02", "episode:0.02"),
         ],
-        "With the recipes of the embedded models hardly a ratio leaves its range (.002 of the "
-        "tokens), so no trust region is needed there. Here an update makes 8 times as many "
+        "With the recipes of the embedded models hardly a ratio leaves its range (.002 to .004 "
+        "of the tokens), so no trust region is needed there. Here an update makes 8 times as many "
         "optimizer steps on the same turns, in Crafter 4 times (4 epochs, minibatches of 32), at "
         "four times the recipe's learning rate: what a user does who wants more of each turn. All "
         "rows have the dual-discount GAE. The clip range behind each kind of ratio comes from a "

@@ -76,7 +76,7 @@ class PaperRow:
     paper: tuple = ("-", "-")  # numbers before and after training; "-": not printed
     paper_length: str = "-"  # printed episode lengths, in turns
     flags: dict = field(default_factory=dict)  # flags of main.py, besides those of the scale
-    seeds: int = 5  # 3 if a run takes more than 15 minutes
+    seeds: int = 5  # 3 in Crafter
 
     @property
     def measure(self) -> str:

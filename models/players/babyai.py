@@ -32,7 +32,6 @@ from models.players.repeats import again, unchanged
 # learns: for each of the next colours, the equal observations after which it plays well
 # takes: share of the turns in front of a wrong thing in which it picks it up
 # drills: share of the episodes that teach dropping alone
-# These numbers give a zero-shot success close to that of the paper's 3B model.
 TASKS = {
     "goto": dict(episodes=400, stray=0.6, noise=0.05, known=2),
     "pickup": dict(episodes=300, stray=0.6, noise=0.05, known=1),
