@@ -17,6 +17,7 @@ from paper.compared import write_comparison
 from paper.comparisons import COMPARISONS
 from paper.methods import (
     SEARCH_SEEDS,
+    SEEDS,
     Comparison,
     Method,
     Task,
@@ -99,15 +100,14 @@ class ComparisonPlan:
 
         seeds: only these; seed 1 includes the evaluations of the initial models
         """
-        most = max(task.seeds for task in self.comparison.tasks)
         tasks = [] if self.comparison.memories else self.comparison.tasks
         first = [self.before(task) for task in tasks if not seeds or 1 in seeds]
         chosen = [(method, self.factor(method)) for method in self.comparison.methods]
-        order = product(self.comparison.tasks, range(1, most + 1), chosen)
+        order = product(self.comparison.tasks, range(1, SEEDS + 1), chosen)
         return first + [
             self.run(task, method, factor, seed)
             for task, seed, (method, factor) in order
-            if seed <= task.seeds and (not seeds or seed in seeds) and factor is not None
+            if (not seeds or seed in seeds) and factor is not None
         ]
 
     def run(self, task: Task, method: Method, factor: float, seed: int) -> PlannedRun:

@@ -6,7 +6,7 @@
 from paper.methods import GROUP_FLAGS, Comparison, Method, Task
 from paper.rows import UNTRAINED_EPISODES
 
-PICKUP_TASK = Task("babyai-pickup", 5, 40, 40)
+PICKUP_TASK = Task("babyai-pickup", 40, 40)
 # Where episodes are long: batches of 512 turns, which cut them, or of 8 whole episodes
 CUT = {"n_env": 32, "e_len": 16}
 ONE_GROUP = GROUP_FLAGS | {"n_env": 8, "e_len": 64}
@@ -26,9 +26,9 @@ COMPARISONS = {
         "What the critic is worth: estimators on the same turns",
         [
             PICKUP_TASK,
-            Task("babyai-open", 5, 40, 40),
-            Task("baba-two_room-goto_win", 3, 40, 20),
-            Task("tools-calculator", 3, 20, 80),
+            Task("babyai-open", 40, 40),
+            Task("baba-two_room-goto_win", 40, 20),
+            Task("tools-calculator", 20, 80),
         ],
         [
             DUAL,
@@ -70,8 +70,8 @@ COMPARISONS = {
     "long-episodes": Comparison(
         "What the critic is worth over hundreds of turns",
         [
-            Task("crafter", 5, 10, 50, batch=512, episodes=UNTRAINED_EPISODES),
-            Task("babyai-open", 5, 10, 50, batch=512),
+            Task("crafter", 10, 50, batch=512, episodes=UNTRAINED_EPISODES),
+            Task("babyai-open", 10, 50, batch=512),
         ],
         [
             Method("dual-gae", "dual-discount GAE (ours)", CUT, factor=1.0),
@@ -99,10 +99,10 @@ COMPARISONS = {
     "trust-regions": Comparison(
         "Trust regions: ratios of tokens, turns and episodes",
         [
-            Task("babyai-pickup", 5, 10, 20),
-            Task("babyai-open", 5, 10, 20),
-            Task("baba-two_room-goto_win", 5, 10, 20),
-            Task("crafter", 5, 5, 20, batch=512, episodes=UNTRAINED_EPISODES),
+            Task("babyai-pickup", 10, 20),
+            Task("babyai-open", 10, 20),
+            Task("baba-two_room-goto_win", 10, 20),
+            Task("crafter", 5, 20, batch=512, episodes=UNTRAINED_EPISODES),
         ],
         [
             clipped("token", "tokens, 0.2 (the paper's)", "0.2"),
@@ -122,7 +122,7 @@ COMPARISONS = {
     "memories": Comparison(
         "Memories: what each lets a policy learn, and what it costs",
         [
-            Task(env, 5, 0, 6, episodes=UNTRAINED_EPISODES)
+            Task(env, 0, 6, episodes=UNTRAINED_EPISODES)
             for env in ("errands-6", "errands-12", "errands-20")
         ],
         [

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import fmean
 
 from common.plugins import UserError
-from paper.methods import Task
+from paper.methods import SEEDS, Task
 from reports.evaluations import markdown_table
 from run.dialogue_log import read_log
 
@@ -18,7 +18,7 @@ def lengths_table(plan, task: Task) -> str:
     """
     means = {}
     for method in plan.comparison.methods:
-        runs = [plan.run(task, method, 1.0, seed) for seed in range(1, task.seeds + 1)]
+        runs = [plan.run(task, method, 1.0, seed) for seed in range(1, SEEDS + 1)]
         means[method.label] = prompt_lengths([run.path for run in runs if run.path.exists()])
     steps = [step for step in STEPS if any(step in row for row in means.values())]
     if not steps:

@@ -26,7 +26,7 @@ from paper.critics import plan_critics, write_critics
 from paper.generalisation import plan_generalisation, write_generalisation
 from paper.many_tasks import plan_many_tasks, write_many_tasks
 from paper.results import write_results
-from paper.rows import SCALES, PaperRow, PaperTable, flags_of
+from paper.rows import SCALES, PaperTable, flags_of
 from paper.runs import (
     BASE,
     IS_REPOSITORY,
@@ -75,7 +75,7 @@ def make_program() -> Program:
     )
     add("--scale", choices=SCALES, default="embedded", help="models (default: embedded)")
     add("--dry-run", action="store_true", help="print the commands and do nothing else")
-    seeds = "training seeds (default: the seeds of each row, 1 to 3 or 1 to 5)"
+    seeds = "training seeds (default: 1 to 3, embedded models 1 to 5)"
     add("--seeds", type=int, nargs="+", help=seeds)
     add("--only", nargs="+", default=[], help="make only these runs (names, or parts of names)")
     add(
@@ -163,17 +163,16 @@ def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[
     folder = runs_folder(args)
     planned = [
         planned_run(folder, row, seed, flags_of(args.scale, table, row, seed) | extra)
-        for row in table.rows for seed in seeds_of(args, table, row)
+        for row in table.rows for seed in seeds_of(args, table)
     ]  # fmt: skip
     return sorted(planned, key=lambda run: run.seed)
 
 
-def seeds_of(args: argparse.Namespace, table: PaperTable, row: PaperRow) -> list[int]:
-    """Return the seeds of a row. Evaluations of the initial model need one seed."""
+def seeds_of(args: argparse.Namespace, table: PaperTable) -> list[int]:
+    """Return the seeds of a table's rows. Evaluations of the initial model need one seed."""
     if not table.trained:
         return [1]
-    most = min(row.seeds, SCALES[args.scale]["seeds"])
-    return list(dict.fromkeys(args.seeds or range(1, most + 1)))
+    return list(dict.fromkeys(args.seeds or range(1, SCALES[args.scale]["seeds"] + 1)))
 
 
 def made_by(args: argparse.Namespace, extra: dict) -> str:

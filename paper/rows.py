@@ -17,7 +17,7 @@ LONGER = {"e_len": 16, "w_epoch": 20, "lr": 4e-4, "lr_schedule": "linear"}
 
 # models: per family; flags: for every run; recipes: for training runs, per environment or family
 # mixtures: flags of a policy for several tasks of a family, besides its recipe
-# tokens: added to the prompt limit per turn of memory; seeds: maximum
+# tokens: added to the prompt limit per turn of memory; seeds: 1 to this
 QWEN = "Qwen/Qwen2.5-{}B-Instruct"
 SCALES = {
     "paper": {
@@ -76,7 +76,6 @@ class PaperRow:
     paper: tuple = ("-", "-")  # numbers before and after training; "-": not printed
     paper_length: str = "-"  # printed episode lengths, in turns
     flags: dict = field(default_factory=dict)  # flags of main.py, besides those of the scale
-    seeds: int = 5  # 3 in Crafter
 
     @property
     def measure(self) -> str:

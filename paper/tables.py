@@ -65,7 +65,7 @@ BABA = [f"baba-{way}{distractor}" for way in BABA_TASKS for distractor in DISTRA
                 "make_you-make_win", "make_wall_win")
 ]  # fmt: skip
 CRAFTER_ROW = PaperRow(
-    "crafter", "crafter", "crafter", paper=CRAFTER, flags={"eval_episodes": 128}, seeds=3,
+    "crafter", "crafter", "crafter", paper=CRAFTER, flags={"eval_episodes": 128},
     paper_length=f"{CRAFTER_LENGTH[0]} -> {CRAFTER_LENGTH[1]}",
 )  # fmt: skip
 TRAINED_ROWS = [PaperRow(env, env, env, paper=numbers) for env, numbers in TRAINED_SUCCESS.items()]

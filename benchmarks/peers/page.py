@@ -4,7 +4,7 @@ from pathlib import Path
 
 from paper.compared import about_after, task_table
 from paper.curves import AXES, curves, finished_runs, points
-from paper.methods import Comparison, Task
+from paper.methods import SEEDS, Comparison, Task
 from paper.pages import write_page
 from reports.evaluations import markdown_table
 from reports.run_files import Run
@@ -84,7 +84,7 @@ def write_peers(path: Path, plan) -> None:
 
 
 def progress(found: dict) -> str:
-    wanted = sum(task.seeds for task, _ in found)
+    wanted = SEEDS * len(found)
     done = sum(len(finished_runs(runs)) for runs in found.values())
     return f"**Progress:** {done} of {wanted} runs are finished."
 

@@ -5,12 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paper.comparisons import DUAL
-from paper.methods import GROUP_FLAGS, SEARCH_SEEDS, Method, Task, initial_flags, run_name
+from paper.methods import (
+    GROUP_FLAGS,
+    SEARCH_SEEDS,
+    SEEDS,
+    Method,
+    Task,
+    initial_flags,
+    run_name,
+)
 from paper.quantities import final_evaluation
 from paper.rows import PaperRow
 from paper.runs import PROJECT, PlannedRun, read_run, relative
 
-TASKS = [Task("tools-calculator", 3, 20, 60), Task("babyai-goto", 3, 40, 40)]
+TASKS = [Task("tools-calculator", 20, 60), Task("babyai-goto", 40, 40)]
 MODELS = {"tools-calculator": "models/tiny-calculator", "babyai-goto": "models/tiny"}
 METHODS = [
     DUAL,
@@ -67,7 +75,7 @@ class Plan:
     def final_runs(self, task: Task) -> list[PeerRun]:
         """Return the runs of the comparison whose learning rates have been chosen."""
         chosen = {method: self.factor(task, method) for method in METHODS}
-        return [PeerRun(task, method, factor, seed) for seed in range(1, task.seeds + 1)
+        return [PeerRun(task, method, factor, seed) for seed in range(1, SEEDS + 1)
                 for method, factor in chosen.items() if factor]  # fmt: skip
 
     def names(self) -> dict[str, Task]:
@@ -104,7 +112,7 @@ class Plan:
         factor = self.factor(task, method)
         found = {} if factor is None else {
             seed: self.found(PeerRun(task, method, factor, seed))
-            for seed in range(1, task.seeds + 1)
+            for seed in range(1, SEEDS + 1)
         }  # fmt: skip
         return {seed: run for seed, run in found.items() if run}
 

@@ -116,9 +116,9 @@ def test_the_commands_are_those_of_both_programs(capsys, tmp_path, monkeypatch):
             trl_grpo.main(words)
         assert "trl missing" in capsys.readouterr().err  # each flag was understood
     ours = [words[1:] for words in lines if words[0] == "main.py"]
-    # 2 environments x (the initial model, 3 methods x 2 learning rates, and 3 seeds of the method
+    # 2 environments x (the initial model, 3 methods x 2 learning rates, and 5 seeds of the method
     # without a search)
-    assert len(ours) == 20
+    assert len(ours) == 24
     for words in ours:
         at = words.index("--model") + 1
         words[at] = "models/tiny-calculator" if TOOLS.env in words else "models/tiny"
@@ -163,11 +163,11 @@ def test_the_page_shows_recorded_and_missing_runs(tmp_path):
     write_run(plan.before(TOOLS).path, evals=initial, env_name=TOOLS.env, eval_only=True)
     write_peers(tmp_path / "peer-trl.md", plan)
     page = (tmp_path / "peer-trl.md").read_text()
-    assert "4 of 24 runs are finished" in page and "Versions: trl 1.16.0, ours at" in page
+    assert "4 of 40 runs are finished" in page and "Versions: trl 1.16.0, ours at" in page
     [table, soon, search] = [line for line in page.splitlines() if TRL.label in line][:3]
     # 768 turns took three half minutes: 90 s, and 1,000 turns would take 117.2 s
     assert f"| {DUAL.label} | 0.280 | 0.800" in page
-    assert "0.960 0.960 | 768 | 1.5 | 2 of 3" in table
+    assert "0.960 0.960 | 768 | 1.5 | 2 of 5" in table
     assert soon.endswith("| 768 768 | 1.5 1.5 | 117.2 117.2 |")
     assert "0.600 | 0.800 | 2 |" in page and search.startswith("|")
     assert "| never never | never never |" in page  # our default: .8 is below .9

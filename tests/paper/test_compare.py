@@ -102,7 +102,7 @@ def test_all_runs_play_the_same_turns_with_the_rate_that_won(tmp_path, capsys, m
     first, commands = commands[:4], commands[4:]
     before = [arguments.get_args(command) for command in first]
     assert all(args.eval_only and args.eval_episodes == 512 for args in before)
-    assert len(commands) == 7 * (5 + 5 + 3 + 3)
+    assert len(commands) == 7 * 4 * 5  # methods, tasks, seeds
     turns = {}
     for args in map(arguments.get_args, commands):
         critic = not args.update.no_critic
@@ -155,7 +155,7 @@ def test_the_page_shows_its_progress(tmp_path, capsys, monkeypatch):
     words = ["estimators", "--runs", str(runs)]
     assert reproduce.main(words) == 130
     text = path.read_text()
-    assert "36 of 36 runs of the search and 2 of 112 runs are finished." in text
+    assert "36 of 36 runs of the search and 2 of 140 runs are finished." in text
     assert "| RLOO | 0.500 0.500 | 0.500 0.500 | 0.900 0.900 | 2 |" in text
     # 20,480 turns with the warm-up's; 40 minutes of updates and 2 of the warm-up
     assert "| dual-discount GAE (ours) | 0.250 | 0.800 | 0.800 | 20,480 | 42.0 | 1 of 5 |" in text
@@ -167,7 +167,7 @@ def test_the_page_shows_its_progress(tmp_path, capsys, monkeypatch):
     path.write_text(text + "\n## Findings\n\n- None yet.\n")
     assert reproduce.main([*words, "--only", "babyai-pickup-turn-gae"]) == 0
     assert executed[7] == executed[6]
-    assert "7 of 112 runs are finished." in path.read_text()
+    assert "7 of 140 runs are finished." in path.read_text()
     assert path.read_text().endswith("\n\n## Findings\n\n- None yet.\n")
     assert path.read_text().count("## Findings") == 1 and not [*runs.glob("*.md.*")]
     assert "0.800 [0.800, 0.800]" in path.read_text()
