@@ -4,10 +4,10 @@
     python -m paper.records restore [--runs DIR] [--records DIR]
 
 `keep` writes a file for each directory of runs, at the same place below --records, with a line for
-each finished run; the lines of other runs stay. `restore` makes run directories of those lines
-where there is no run, so that `paper.reproduce` skips them, and goes on where another machine has
-ended. A record has no model and no checkpoint, and of the metrics only those that pages and charts
-show, with six digits.
+each finished run; the lines of other runs stay. What lies inside a run is left out. `restore` makes
+run directories of those lines where there is no run, so that `paper.reproduce` skips them, and goes
+on where another machine has ended. A record has no model and no checkpoint, and of the metrics only
+those that pages and charts show, with six digits.
 """
 
 import json
@@ -46,7 +46,8 @@ def keep(runs: Path, records: Path) -> None:
     """Write the records of all finished runs below `runs`. UserError: there is none"""
     found: dict[Path, dict[str, dict]] = {}
     for path in sorted(file.parent for file in runs.rglob("args.json")):
-        run = read_run(path)
+        inside = any((outer / "args.json").exists() for outer in path.parents)
+        run = None if inside else read_run(path)
         if run is not None and final_evaluation(run):
             found.setdefault(path.parent, {})[path.name] = record_of(path)
     if not found:

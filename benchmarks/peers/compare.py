@@ -17,6 +17,7 @@ from benchmarks.peers.page import write_peers
 from benchmarks.peers.perform import make
 from benchmarks.peers.plan import TASKS, PeerRun, Plan
 from common.plugins import UserError
+from paper.reproduce import RUNS_FOLDER
 from paper.runs import PROJECT
 from reports.drawing import import_figure
 from reports.program import Program
@@ -28,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     flag("--trl", type=Path, default=None, help="the folder that TRL is installed in")
     flag("--seeds", type=int, nargs="*", default=[], help="only these; 101 is the search's seed")
     flag("--only", default="", help="only the runs whose names contain this")
-    flag("--runs", type=Path, default=PROJECT / "runs" / "peer-trl", help="directory of the runs")
+    flag("--runs", type=Path, default=RUNS_FOLDER / "peer-trl", help="directory of the runs")
     flag("--out", type=Path, default=PROJECT / "docs" / "results", help="directory of the page")
     flag("--dry-run", action="store_true", help="print the commands, and do nothing")
     flag("--page", action="store_true", help="write the page from existing runs, train nothing")

@@ -63,6 +63,14 @@ def test_only_finished_runs_are_kept_and_others_stay_in_the_file(tmp_path, capsy
     assert [json.loads(line)["name"] for line in lines] == ["a-seed1", "c-seed1"]
 
 
+def test_an_evaluation_inside_a_run_is_not_a_run_of_its_own(tmp_path):
+    made(tmp_path, "peer/a-seed1")
+    made(tmp_path, "peer/a-seed1/evaluation", evals=EVALS[:1], eval_only=True)
+    assert act("keep", tmp_path) == 0
+    files = (tmp_path / "records").rglob("*.jsonl")
+    assert [str(file.relative_to(tmp_path)) for file in files] == ["records/peer/runs.jsonl"]
+
+
 def test_a_directory_with_a_dot_in_its_name_is_the_same_again(tmp_path):
     made(tmp_path, "v1.0/a-seed1")
     assert act("keep", tmp_path) == act("restore", tmp_path, "others") == 0
