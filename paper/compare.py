@@ -103,7 +103,7 @@ class ComparisonPlan:
         tasks = [] if self.comparison.memories else self.comparison.tasks
         first = [self.before(task) for task in tasks if not seeds or 1 in seeds]
         chosen = [(method, self.factor(method)) for method in self.comparison.methods]
-        order = product(self.comparison.tasks, range(1, SEEDS + 1), chosen)
+        order = product(self.comparison.tasks, SEEDS, chosen)
         return first + [
             self.run(task, method, factor, seed)
             for task, seed, (method, factor) in order

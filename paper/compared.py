@@ -77,14 +77,14 @@ def runs_of(plan, task: Task, method: Method) -> dict[int, Run]:
     """Map seeds to runs, for the runs that have started."""
     if (factor := plan.factor(method)) is None:
         return {}
-    paths = {seed: plan.run(task, method, factor, seed).path for seed in range(1, SEEDS + 1)}
+    paths = {seed: plan.run(task, method, factor, seed).path for seed in SEEDS}
     runs = {seed: read_run(path) for seed, path in paths.items() if path.exists()}
     return {seed: run for seed, run in runs.items() if run is not None}
 
 
 def progress(found: dict, plan) -> str:
     """Return a sentence about the progress of the comparison."""
-    wanted = SEEDS * len(found)
+    wanted = len(SEEDS) * len(found)
     done = sum(len(finished_runs(runs)) for runs in found.values())
     started = sum(map(len, found.values())) - done
     tuned = [method for method in plan.comparison.methods if method.factor is None]
@@ -127,7 +127,7 @@ def task_table(comparison: Comparison, task: Task, found: dict, plan) -> str:
             before = initial_evaluation([*found[task, method].values()])
         first = f"{before[measure]:.3f}" if before and (k == 0 or comparison.memories) else ""
         each = " ".join(f"{x:.3f}" for x in after)
-        seeds = f"{len(done)} of {SEEDS}"
+        seeds = f"{len(done)} of {len(SEEDS)}"
         means = [_mean_end([*done.values()], axis) for axis in axes]
         rows.append([method.label, first, seeds_text([after]), each or "-", *means, seeds])
     return markdown_table([head, *rows])

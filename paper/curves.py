@@ -75,8 +75,8 @@ def curves(comparison: Comparison, task: Task, found: dict, axis: str) -> bytes 
             runs = [points(run, axis) for run in finished_runs(found[task, method]).values()]
             if line := mean_curve([run for run in runs if run]):
                 x, mean, low, high = zip(*line, strict=True)
-                style = {"marker": "."} if len(line) == 1 else {"linewidth": 1.6}
-                axes.plot(x, mean, color=colour_of(k), label=method.label, **style)
+                marker = "." if len(line) == 1 else ""  # a line of one point cannot be seen
+                axes.plot(x, mean, marker, color=colour_of(k), label=method.label, linewidth=1.6)
                 axes.fill_between(x, low, high, color=colour_of(k), alpha=0.15, linewidth=0)
                 drawn = True
         axes.set_xlim(left=0)  # the warm-up counts

@@ -11,7 +11,7 @@ from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
 from paper.pages import write_page
 from paper.quantities import error_before, final_evaluation, initial_evaluation
 from paper.results import MEASURES, finished_by_row, measured, missing_runs
-from paper.rows import SCALES, PaperRow, flags_of
+from paper.rows import PaperRow, flags_of, seeds_of
 from paper.runs import PlannedRun, planned_run, read_run, relative
 from paper.tables import BABYAI, TABLES, zero_shot
 from reports.evaluations import markdown_table
@@ -41,7 +41,7 @@ def plan_generalisation(
 
     folder: directory of the runs of a scale; seeds: None for all
     """
-    seeds = list(dict.fromkeys(seeds or range(1, SCALES[scale]["seeds"] + 1)))
+    seeds = seeds_of(scale, seeds)
     row = next(row for row in TABLES["table3"].rows if row.name == SOURCE)
 
     def plan(row: PaperRow, seed: int, table: str, **flags) -> PlannedRun:

@@ -14,7 +14,7 @@ from paper.intervals import ABOUT_INTERVALS, difference, seeds_text, signed
 from paper.pages import write_page
 from paper.quantities import final_evaluation, initial_evaluation, numbers
 from paper.results import finished_by_row, missing_runs
-from paper.rows import SCALES, PaperRow, flags_of
+from paper.rows import SCALES, PaperRow, flags_of, seeds_of
 from paper.runs import PlannedRun, planned_run, read_run, relative
 from paper.tables import BABA, BABYAI, TABLES
 from reports.evaluations import markdown_table
@@ -69,7 +69,7 @@ def plan_many_tasks(
     planned = [
         plan(row, seed, "table3")
         for row in TABLES["table3"].rows if row.env in BABYAI
-        for seed in seeds or range(1, settings["seeds"] + 1)
+        for seed in seeds_of(scale, seeds)
     ]  # fmt: skip
     for seed in seeds or range(1, SEEDS + 1):
         for row in (UNIFORM, WEAK, ALL, WITHOUT):

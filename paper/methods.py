@@ -9,7 +9,7 @@ from paper.rows import QWEN, SCALES, TRAINED_EPISODES, PaperRow, measure_of
 
 BATCH_TURNS = 256  # minimum turns of an update: 32 x 8
 GROUP_FLAGS = {"group_size": 8}
-SEEDS = 5  # of each method in each task: 1 to 5
+SEEDS = range(1, 6)  # of each method in each task
 SEARCH_SEEDS = (101, 102)  # disjoint from the seeds of the comparison
 # The learning rate of each family's recipe, which a factor multiplies
 LRS = {

@@ -18,7 +18,7 @@ def lengths_table(plan, task: Task) -> str:
     """
     means = {}
     for method in plan.comparison.methods:
-        runs = [plan.run(task, method, 1.0, seed) for seed in range(1, SEEDS + 1)]
+        runs = [plan.run(task, method, 1.0, seed) for seed in SEEDS]
         means[method.label] = prompt_lengths([run.path for run in runs if run.path.exists()])
     steps = [step for step in STEPS if any(step in row for row in means.values())]
     if not steps:

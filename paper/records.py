@@ -45,9 +45,9 @@ def main(argv: list[str] | None = None) -> int:
 def keep(runs: Path, records: Path) -> None:
     """Write the records of all finished runs below `runs`. UserError: there is none"""
     found: dict[Path, dict[str, dict]] = {}
-    for path in sorted(file.parent for file in runs.rglob("args.json")):
-        inside = any((outer / "args.json").exists() for outer in path.parents)
-        run = None if inside else read_run(path)
+    folders = {file.parent for file in runs.rglob("args.json")}
+    for path in sorted(path for path in folders if folders.isdisjoint(path.parents)):
+        run = read_run(path)
         if run is not None and final_evaluation(run):
             found.setdefault(path.parent, {})[path.name] = record_of(path)
     if not found:

@@ -26,7 +26,7 @@ from paper.critics import plan_critics, write_critics
 from paper.generalisation import plan_generalisation, write_generalisation
 from paper.many_tasks import plan_many_tasks, write_many_tasks
 from paper.results import write_results
-from paper.rows import SCALES, PaperTable, flags_of
+from paper.rows import SCALES, PaperTable, flags_of, seeds_of
 from paper.runs import (
     BASE,
     IS_REPOSITORY,
@@ -161,18 +161,13 @@ def runs_folder(args: argparse.Namespace) -> Path:
 def plan_runs(args: argparse.Namespace, table: PaperTable, extra: dict) -> list[PlannedRun]:
     """Return all runs of a table, ordered by seed, so that partial results have all rows."""
     folder = runs_folder(args)
+    # the initial model needs one seed
+    seeds = seeds_of(args.scale, args.seeds) if table.trained else [1]
     planned = [
         planned_run(folder, row, seed, flags_of(args.scale, table, row, seed) | extra)
-        for row in table.rows for seed in seeds_of(args, table)
+        for row in table.rows for seed in seeds
     ]  # fmt: skip
     return sorted(planned, key=lambda run: run.seed)
-
-
-def seeds_of(args: argparse.Namespace, table: PaperTable) -> list[int]:
-    """Return the seeds of a table's rows. Evaluations of the initial model need one seed."""
-    if not table.trained:
-        return [1]
-    return list(dict.fromkeys(args.seeds or range(1, SCALES[args.scale]["seeds"] + 1)))
 
 
 def made_by(args: argparse.Namespace, extra: dict) -> str:

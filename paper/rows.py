@@ -95,6 +95,11 @@ class PaperTable:
     scenes: bool = False  # draw each row's curve beside an image of its environment
 
 
+def seeds_of(scale: str, chosen: list[int] | None) -> list[int]:
+    """Return the chosen training seeds, each once, or all seeds of the scale."""
+    return list(dict.fromkeys(chosen or range(1, SCALES[scale]["seeds"] + 1)))
+
+
 def flags_of(scale: str, table: PaperTable, row: PaperRow, seed: int) -> dict:
     """Return flag -> value for main.py. True stands for a flag without a value."""
     settings, family = SCALES[scale], row.env.split("-")[0]

@@ -84,7 +84,7 @@ def write_peers(path: Path, plan) -> None:
 
 
 def progress(found: dict) -> str:
-    wanted = SEEDS * len(found)
+    wanted = len(SEEDS) * len(found)
     done = sum(len(finished_runs(runs)) for runs in found.values())
     return f"**Progress:** {done} of {wanted} runs are finished."
 

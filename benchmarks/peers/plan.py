@@ -75,7 +75,7 @@ class Plan:
     def final_runs(self, task: Task) -> list[PeerRun]:
         """Return the runs of the comparison whose learning rates have been chosen."""
         chosen = {method: self.factor(task, method) for method in METHODS}
-        return [PeerRun(task, method, factor, seed) for seed in range(1, SEEDS + 1)
+        return [PeerRun(task, method, factor, seed) for seed in SEEDS
                 for method, factor in chosen.items() if factor]  # fmt: skip
 
     def names(self) -> dict[str, Task]:
@@ -112,7 +112,7 @@ class Plan:
         factor = self.factor(task, method)
         found = {} if factor is None else {
             seed: self.found(PeerRun(task, method, factor, seed))
-            for seed in range(1, SEEDS + 1)
+            for seed in SEEDS
         }  # fmt: skip
         return {seed: run for seed, run in found.items() if run}
 
