@@ -76,11 +76,18 @@ def restore(runs: Path, records: Path) -> None:
 
 def read_records(file: Path) -> dict[str, dict]:
     """Map the names of runs to their records. UserError: a line is none"""
-    lines = read_jsonl(file) if file.exists() else []
-    for number, line in enumerate(lines, 1):
-        if line is None or not line.keys() >= ABOUT or Path(str(line["name"])).name != line["name"]:
+    records = {}
+    text = read_text(file, errors="replace") if file.exists() else ""
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            record = json.loads(line)  # not read_jsonl: a setting may be infinite
+            records[record["name"]] = record
+            known = record.keys() >= ABOUT and Path(record["name"]).name == record["name"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            known = False
+        if not known:
             raise UserError(f"{file}: line {number} is no record of a run")
-    return {line["name"]: line for line in lines}
+    return records
 
 
 def record_of(path: Path) -> dict:

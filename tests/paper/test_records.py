@@ -71,6 +71,15 @@ def test_an_evaluation_inside_a_run_is_not_a_run_of_its_own(tmp_path):
     assert [str(file.relative_to(tmp_path)) for file in files] == ["records/peer/runs.jsonl"]
 
 
+def test_an_infinite_setting_is_kept_twice(tmp_path):
+    path = made(tmp_path, "x/a-seed1", value_clip=float("inf"))
+    assert act("keep", tmp_path) == act("restore", tmp_path, "others") == 0
+    assert act("keep", tmp_path, "others") == act("restore", tmp_path, "again") == 0
+    args = [json.loads((folder / "args.json").read_text())["args"]
+            for folder in (path, tmp_path / "again" / "x" / "a-seed1")]  # fmt: skip
+    assert args[0]["value_clip"] == args[1]["value_clip"] == float("inf")
+
+
 def test_a_directory_with_a_dot_in_its_name_is_the_same_again(tmp_path):
     made(tmp_path, "v1.0/a-seed1")
     assert act("keep", tmp_path) == act("restore", tmp_path, "others") == 0
