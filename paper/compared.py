@@ -154,14 +154,16 @@ def difference_table(comparison: Comparison, task: Task, found: dict, name: str)
     for method in several:
         if method != base:
             both = [[*finished_runs(found[task, m]).values()] for m in (method, base)]
-            rows.append([method.label])
-            for quantity in (f"after eval/{task.measure}", f"mean rollout/{task.measure}"):
-                ours, its = (numbers(runs, quantity) for runs in both)
-                rows[-1].append(signed(*difference([ours], [its])))
-            at = {(*spent(run, "turns"),) for runs in both for run in runs}
-            if len(at) > 1:
-                rows[-1][-1] = "-"
+            same_turns = len({(*spent(run, "turns"),) for runs in both for run in runs}) == 1
+            after = _difference(both, f"after eval/{task.measure}")
+            mean = _difference(both, f"mean rollout/{task.measure}") if same_turns else "-"
+            rows.append([method.label, after, mean])
     return markdown_table([head, *rows])
+
+
+def _difference(both: list[list[Run]], quantity: str) -> str:
+    ours, its = (numbers(runs, quantity) for runs in both)
+    return signed(*difference([ours], [its]))
 
 
 def overall_table(comparison: Comparison, found: dict) -> str:
