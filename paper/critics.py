@@ -41,7 +41,7 @@ def plan_critics(
     planned = []
     for name, (table, _) in TASKS.items():
         row = next(row for row in TABLES[table].rows if row.name == name)
-        for seed in seeds or [1]:
+        for seed in dict.fromkeys(seeds or [1]):
             flags = flags_of(scale, TABLES[table], row, seed)
             third = flags["num_updates"] // MOMENTS
             kept = {"num_updates": MOMENTS * third, "save_interval": third}

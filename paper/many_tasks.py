@@ -20,7 +20,7 @@ from paper.tables import BABA, BABYAI, TABLES
 from reports.evaluations import markdown_table
 from reports.run_files import Run
 
-SEEDS = 3
+SEEDS = range(1, 4)
 NEW_WAY = "baba-two_room-break_stop-goto_win"
 HELD_OUT = [env for env in BABA if env.startswith(NEW_WAY) or env.endswith("-distr_obj_rule")]
 OTHERS = [env for env in BABA if env not in HELD_OUT]
@@ -71,7 +71,7 @@ def plan_many_tasks(
         for row in TABLES["table3"].rows if row.env in BABYAI
         for seed in seeds_of(scale, seeds)
     ]  # fmt: skip
-    for seed in seeds or range(1, SEEDS + 1):
+    for seed in dict.fromkeys(seeds or SEEDS):
         for row in (UNIFORM, WEAK, ALL, WITHOUT):
             flags = settings["mixtures"][row.env.split("-")[0]]
             planned.append(plan(replace(row, flags=row.flags | flags), seed, "table3"))

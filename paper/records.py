@@ -78,15 +78,15 @@ def read_records(file: Path) -> dict[str, dict]:
     """Map the names of runs to their records. UserError: a line is none"""
     records = {}
     text = read_text(file, errors="replace") if file.exists() else ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.strip().splitlines(), 1):
         try:
             record = json.loads(line)  # not read_jsonl: a setting may be infinite
-            records[record["name"]] = record
             known = record.keys() >= ABOUT and Path(record["name"]).name == record["name"]
-        except (ValueError, LookupError, TypeError, RecursionError):
+        except (ValueError, AttributeError, TypeError, RecursionError):
             known = False
         if not known:
             raise UserError(f"{file}: line {number} is no record of a run")
+        records[record["name"]] = record
     return records
 
 

@@ -278,6 +278,8 @@ def test_differences_are_welchs(tmp_path):
     # the same curve, but each of its updates comes later
     warmed = found[task, plan.comparison.methods[0]][1]
     warmed.warmup.append({"warmup/turns": 256})
+    table = difference_table(plan.comparison, task, found, "dual-gae")
+    assert "| critic: a head alone | +0.300 [-0.004, +0.604] | - |" in table
     # and no episode has ended in training: nothing to take a mean of, and no warning
     for run in found[task, plan.comparison.methods[0]].values():
         run.metrics[:] = [{"update": row["update"], "turns": row["turns"]} for row in run.metrics]
